@@ -1,0 +1,156 @@
+"""Frozen values that travel between the layers. No torch, no framework, no behaviour beyond checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SegmentKind = Literal["system", "tool", "document", "file", "memory", "trace", "turn"]
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+SpanState = Literal["hit", "cold", "live"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who may see a segment: one tenant, optionally narrowed to groups."""
+
+    tenant: str = "default"
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A reusable part of a prompt, before tokenisation. ``text`` is used verbatim."""
+
+    text: str
+    kind: SegmentKind = "document"
+    source_id: str = ""
+    version: str = ""
+    scope: Scope = Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpan:
+    """Where a segment stands in a prompt, in tokens.
+
+    ``token_ids[i]`` of the standalone segment stands at prompt position ``origin + i`` for every position in
+    ``[start, end)``; up to a few tokens at the borders may differ because neighbouring text merges with them.
+
+    Attributes:
+        segment: The text and its origin.
+        token_ids: The segment's standalone tokens, the ids an entry is built from.
+        start: First prompt position (tokens) whose id equals the standalone one.
+        end: One past the last such position.
+        origin: Prompt position at which ``token_ids[0]`` would stand (``origin <= start``).
+    """
+
+    segment: Segment
+    token_ids: tuple[int, ...]
+    start: int
+    end: int
+    origin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Exact token ids plus the segments found in them, in prompt order and without overlap."""
+
+    token_ids: tuple[int, ...]
+    spans: tuple[SegmentSpan, ...] = ()
+    text: str = ""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to choose tokens. ``temperature=0`` is greedy; ``seed`` makes sampling repeatable."""
+
+    max_tokens: int = 64
+    temperature: float = 0.0
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request. ``prompt_tokens`` includes ``cached_tokens``."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    created_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SpanReport:
+    """What happened to one segment of the prompt.
+
+    ``state`` is "hit" (reused from the store), "cold" (built for this request, then reused) or "live" (computed in
+    place); ``reason`` says why a segment stayed live, empty otherwise.
+    """
+
+    kind: SegmentKind
+    source_id: str
+    start: int
+    end: int
+    state: SpanState
+    reused_tokens: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseReport:
+    """What one request reused, and what it cost. Times in seconds."""
+
+    policy: str
+    prompt_tokens: int
+    live_tokens: int
+    reused_tokens: int
+    built_tokens: int
+    spans: tuple[SpanReport, ...] = ()
+    ttft_s: float = 0.0
+    build_s: float = 0.0
+
+    @property
+    def reused_share(self) -> float:
+        """Share of the prompt's tokens taken from the store, between 0 and 1."""
+        return self.reused_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call the model asked for."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The answer to one request."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    report: ReuseReport
+    tool_calls: tuple[ToolCall, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChunk:
+    """A piece of a streamed answer; the last one carries the whole ``completion``."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    completion: Completion | None = None
