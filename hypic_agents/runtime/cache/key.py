@@ -1,0 +1,50 @@
+"""What makes two cached segments the same. No torch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from hypic_agents.core import Scope
+
+
+def digest_ids(token_ids: Sequence[int]) -> str:
+    """64 hex digits over the ids as little-endian 64-bit integers: the same on every machine."""
+    return blake2b(struct.pack(f"<{len(token_ids)}q", *token_ids), digest_size=32).hexdigest()
+
+
+def build_recipe(*, prefix_ids: Sequence[int] = (), **fields: int | str) -> str:
+    """Canonical text of everything but the tokens that changes a payload.
+
+    Args:
+        prefix_ids: Tokens the segment was built behind (conditioned builds); none if it was built alone.
+        fields: Policy fields that change the payload, such as ``head_seam=8, tail_seam=2``, in any order.
+    """
+    parts = [f"{name}={fields[name]!r}" for name in sorted(fields)]
+    return ",".join([*parts, f"prefix={digest_ids(prefix_ids) if prefix_ids else ''}"])
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKey:
+    """Names one entry. Two requests share it only if every field agrees, the scope exactly.
+
+    Attributes:
+        model: Fingerprint of the model: weights revision, dtype, adapter.
+        recipe: How the payload was built, see :func:`build_recipe`.
+        scope: Who may see the entry.
+        digest: :func:`digest_ids` of the token ids; the store compares the ids themselves on a hit.
+        num_tokens: Length of the segment in tokens.
+    """
+
+    model: str
+    recipe: str
+    scope: Scope
+    digest: str
+    num_tokens: int
+
+    @classmethod
+    def of(cls, token_ids: Sequence[int], *, model: str, recipe: str, scope: Scope) -> SegmentKey:
+        """The key of a segment's standalone token ids."""
+        return cls(model, recipe, scope, digest_ids(token_ids), len(token_ids))
