@@ -1,0 +1,79 @@
+"""One packed pass over the live tokens of some requests, composed with what they reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hypic_agents.runtime.batch import LiveRun, ReusedRun, Row
+from hypic_agents.runtime.cache.entry import SegmentEntry
+from hypic_agents.runtime.cache.key import SegmentKey
+from hypic_agents.runtime.plan import LiveSpan, Plan, ReusedSpan
+from hypic_agents.runtime.state import SegmentPayload
+
+
+def assembly_row(
+    plan: Plan,
+    token_ids: Sequence[int],
+    entries: Mapping[SegmentKey, SegmentEntry],
+    fingerprint: str,
+    *,
+    answer_ids: Sequence[int] = (),
+) -> Row:
+    """The row of one request.
+
+    Args:
+        plan: Its live and reused spans. Reused spans without an entry are live, and captured at their end: that is how
+            strict-prefix checkpoints come into being.
+        token_ids: The prompt.
+        entries: What the store holds of the plan's builds.
+        fingerprint: Names the model in keys.
+        answer_ids: Tokens appended to the prompt to be scored: logits are returned for each of them, not only for
+            the next token. The last of them is a target only.
+    """
+    elements: list[LiveRun | ReusedRun] = []
+    for span in plan.spans:
+        if isinstance(span, ReusedSpan):
+            entry = entries.get(span.build.key(fingerprint))
+            if entry is not None:
+                elements.append(_reused(span, plan, entry))
+                continue
+        ids = tuple(token_ids[span.start : span.end])
+        capture = isinstance(span, ReusedSpan)
+        last = elements[-1] if elements else None
+        if isinstance(last, LiveRun) and not last.capture and not capture:
+            elements[-1] = LiveRun(last.start, last.token_ids + ids)
+        else:
+            elements.append(LiveRun(span.start, ids, capture=capture))
+    if len(answer_ids) > 1:
+        last = elements[-1]
+        assert isinstance(last, LiveRun)
+        elements[-1] = LiveRun(last.start, last.token_ids + tuple(answer_ids[:-1]), capture=last.capture)
+    return Row(tuple(elements), logits_from=max(1, len(answer_ids)))
+
+
+def _reused(span: ReusedSpan, plan: Plan, entry: SegmentEntry) -> ReusedRun:
+    payload = entry.payload
+    assert isinstance(payload, SegmentPayload)
+    policy = plan.policy
+    compose = policy.compose
+    if span.build.is_prefix and compose != "zero":
+        compose = "last"  # the checkpoint is the state itself, and nothing stands before it
+    return ReusedRun(span.start, span.end - span.start, payload, compose, policy.place_rope)
+
+
+def missing_checkpoints(plan: Plan, entries: Mapping[SegmentKey, SegmentEntry], fingerprint: str) -> list[ReusedSpan]:
+    """Reused spans of the plan that run live this time, in order: the captures of the row."""
+    return [span for span in plan.spans if isinstance(span, ReusedSpan) and span.build.key(fingerprint) not in entries]
+
+
+def leading_hits(plan: Plan, entries: Mapping[SegmentKey, SegmentEntry], fingerprint: str) -> set[SegmentKey]:
+    """Keys of the checkpoints that are held without a gap from the prompt's beginning."""
+    keys: set[SegmentKey] = set()
+    for span in plan.spans:
+        if isinstance(span, LiveSpan):
+            break
+        key = span.build.key(fingerprint)
+        if key not in entries:
+            break
+        keys.add(key)
+    return keys

@@ -1,0 +1,231 @@
+"""The loop: admit, plan, build what is cold, assemble, decode, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from threading import RLock
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from hypic_agents.core import Completion, Prompt, SamplingParams, StreamChunk
+from hypic_agents.errors import ContextOverflow, EmptyPrompt, EngineClosed, HypicError, InvalidInput
+from hypic_agents.prompt import ChatTokenizer, PromptBuilder
+from hypic_agents.runtime.cache.base import SegmentStore, StoreStats
+from hypic_agents.runtime.cache.memory import MemoryStore
+from hypic_agents.runtime.config import EngineConfig, ReusePolicy, parse_policy
+from hypic_agents.runtime.decode import decode
+from hypic_agents.runtime.detokenize import Detokenizer
+from hypic_agents.runtime.models.hybrid import HybridModel
+from hypic_agents.runtime.models.registry import load_model
+from hypic_agents.runtime.plan import Plan, make_plan
+from hypic_agents.runtime.prefill import Prefill
+from hypic_agents.runtime.request import Request
+from hypic_agents.runtime.sampling import check_sampling, make_generator, sample
+from hypic_agents.runtime.schedule import Schedule
+
+GREEDY = SamplingParams()
+
+
+class Engine:
+    """Answers prompts on one model, reusing segments wherever they stand.
+
+    Safe to call from several threads: each drives the shared loop until its own request is done, so concurrent
+    requests are batched together.
+    """
+
+    def __init__(
+        self,
+        model: HybridModel,
+        tokenizer: ChatTokenizer,
+        fingerprint: str,
+        config: EngineConfig,
+        store: SegmentStore | None = None,
+        name: str = "",
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.builder = PromptBuilder(tokenizer)
+        self.fingerprint = fingerprint
+        self.config = config
+        self.name = name
+        self.store: SegmentStore = store if store is not None else MemoryStore(config.store_bytes)
+        self._prefill = Prefill(model, self.store, fingerprint, config.max_pass_tokens)
+        self._schedule: Schedule[Request] = Schedule(config.max_batch, config.max_pass_tokens)
+        self._lock = RLock()
+        self._closed = False
+
+    @classmethod
+    def load(cls, model: str = "tiny", config: EngineConfig | None = None) -> Engine:
+        """An engine for a model: ``tiny``, a directory, a hub name, or ``random:FAMILY[:SIZE]``.
+
+        Raises:
+            ModelNotFound, UnsupportedModel, ModelMismatch: see :mod:`hypic_agents.errors`.
+        """
+        config = config or EngineConfig()
+        if config.num_threads is not None:
+            torch.set_num_threads(config.num_threads)
+        loaded = load_model(model, config)
+        tokenizer = ChatTokenizer.from_pretrained(loaded.tokenizer_path)
+        return cls(loaded.model, tokenizer, loaded.fingerprint, config, name=loaded.name)
+
+    def submit(
+        self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
+    ) -> Request:
+        """Queue a request; :meth:`step` moves it on.
+
+        Raises:
+            EmptyPrompt, ContextOverflow, InvalidPolicy, InvalidInput: before anything is computed.
+        """
+        check_sampling(sampling)
+        request = Request(
+            prompt=prompt,
+            plan=self.plan(prompt, policy, max_new_tokens=sampling.max_tokens),
+            sampling=sampling,
+            generator=make_generator(sampling),
+            detokenizer=Detokenizer(self.tokenizer.decode, sampling.stop),
+            eos_token_ids=self.tokenizer.eos_token_ids,
+        )
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the engine is closed")
+            self._schedule.add(request, request.plan.num_live)
+        return request
+
+    @torch.inference_mode()
+    def step(self) -> list[Request]:
+        """Admit and prefill, or decode one token for every running request; returns the requests that finished."""
+        with self._lock:
+            admitted = self._schedule.admit()
+            if admitted:
+                self._advance(admitted, self._prefill.run)
+            running = [r for r in self._schedule.running if not r.done]
+            if running and not admitted:
+                self._advance(running, lambda requests: decode(self.model, requests).unbind())
+            return self._schedule.retire()
+
+    def _advance(self, requests: list[Request], compute: Callable[[Sequence[Request]], Sequence[Tensor]]) -> None:
+        """Next tokens for ``requests``. If the pass fails, each is tried alone, so that only the culprit fails."""
+        try:
+            logits = list(compute(requests))
+        except Exception as error:  # noqa: BLE001  whatever failed must not take the other requests down
+            if len(requests) > 1:
+                for request in requests:
+                    self._advance([request], compute)
+            else:
+                requests[0].fail(_as_hypic(error))
+            return
+        tokens = sample(torch.stack(logits), [r.sampling for r in requests], [r.generator for r in requests])
+        for request, token in zip(requests, tokens, strict=True):
+            request.push(token)
+
+    def generate(
+        self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
+    ) -> Completion:
+        """Answer one prompt. Raises what :meth:`submit` raises, or the request's own error."""
+        return self._finish(self.submit(prompt, sampling, policy))
+
+    def generate_batch(
+        self, prompts: Sequence[Prompt], sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
+    ) -> list[Completion]:
+        """Answer several prompts together, in the order given."""
+        requests = [self.submit(prompt, sampling, policy) for prompt in prompts]
+        return [self._finish(request) for request in requests]
+
+    def stream(
+        self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
+    ) -> Iterator[StreamChunk]:
+        """Pieces of text as they come; the last chunk carries the completion. Closing the iterator cancels."""
+        request = self.submit(prompt, sampling, policy)
+        try:
+            while not request.done:
+                self.step()
+                while request.pieces:
+                    yield StreamChunk(request.pieces.pop(0))
+            yield StreamChunk("", completion=self._finish(request))
+        finally:
+            self.cancel(request)
+
+    def cancel(self, request: Request) -> None:
+        """Stop a request; what it computed so far is dropped. Does nothing to a finished one."""
+        with self._lock:
+            if not request.done:
+                request.finish("cancelled")
+                self._schedule.retire()
+
+    def _finish(self, request: Request) -> Completion:
+        while not request.done:
+            self.step()
+        if request.error is not None:
+            raise request.error
+        assert request.completion is not None
+        return request.completion
+
+    def plan(self, prompt: Prompt, policy: ReusePolicy | str | None = None, *, max_new_tokens: int = 1) -> Plan:
+        """What would be live and what reused; computes nothing."""
+        if not prompt.token_ids:
+            raise EmptyPrompt("the prompt is empty; pass at least one token")
+        top = max(prompt.token_ids)
+        if min(prompt.token_ids) < 0 or top >= self.model.vocab_size:
+            raise InvalidInput(f"token id {top} is outside the model's vocabulary of {self.model.vocab_size}")
+        if len(prompt) + max_new_tokens > self.model.window:
+            raise ContextOverflow(len(prompt), max_new_tokens, self.model.window)
+        return make_plan(prompt, self.config.default_policy if policy is None else parse_policy(policy))
+
+    @torch.inference_mode()
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[int]],
+        policy: ReusePolicy | str | None = None,
+    ) -> list[Tensor]:
+        """Logits ``[answer tokens, vocab]`` float32 of given answers behind their prompts, under a policy.
+
+        An answer is what greedy decoding gives exactly if every one of its tokens is the largest logit of its row.
+        """
+        plans = [self.plan(p, policy, max_new_tokens=len(a)) for p, a in zip(prompts, answers, strict=True)]
+        with self._lock:
+            return [x.float() for x in self._prefill.score(plans, [p.token_ids for p in prompts], answers)]
+
+    @torch.inference_mode()
+    def warm(self, prompts: Sequence[Prompt], policy: ReusePolicy | str | None = None) -> int:
+        """Build the entries that these prompts need; returns how many were new."""
+        with self._lock:
+            return self._prefill.warm([self.plan(p, policy) for p in prompts])
+
+    def invalidate(
+        self,
+        *,
+        source_id: str | None = None,
+        version_before: str | None = None,
+        tenant: str | None = None,
+        group: str | None = None,
+    ) -> int:
+        """Forget entries before returning; see ``SegmentStore.invalidate``."""
+        return self.store.invalidate(source_id=source_id, version_before=version_before, tenant=tenant, group=group)
+
+    def stats(self) -> StoreStats:
+        return self.store.stats()
+
+    def close(self) -> None:
+        """Cancel what runs and refuse new requests."""
+        with self._lock:
+            self._closed = True
+            for request in [r for r, _ in self._schedule.waiting] + self._schedule.running:
+                self.cancel(request)
+            self._schedule.waiting.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _as_hypic(error: Exception) -> HypicError:
+    if isinstance(error, HypicError):
+        return error
+    failure = HypicError(f"the request failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

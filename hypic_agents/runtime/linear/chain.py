@@ -1,0 +1,135 @@
+"""The chain: chunks and reused runs of every row act on its recurrent state, in order.
+
+``S_out = transition S_in + end_state`` for a reused run (DESIGN of HYPIC, arXiv 2607.01299, section 3), the factors of
+:mod:`hypic_agents.runtime.ops.chunk_rule` for a chunk of live tokens. Rows move in lockstep, so the number of
+sequential steps is that of the longest row, whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hypic_agents.runtime.batch import PackedBatch, ReusedRun, Step
+from hypic_agents.runtime.ops.chunk_rule import ChunkFactors, advance, chunk_outputs
+from hypic_agents.runtime.state import LinearPayload, LinearState
+
+
+@dataclass(frozen=True, slots=True)
+class ChainResult:
+    """What the chain of one layer gives.
+
+    Attributes:
+        outputs: ``[N, H, C, V]`` of all chunks.
+        end_state: ``[R, H, K, V]`` of all rows.
+        transition: ``[R, H, K, K]`` from each row's ``begin_transition`` to its end, or None.
+        begin_state: ``[R, H, K, V]`` state where the transition begins, or None.
+        captured: ``[captures, H, K, V]`` states at captured run ends, in the batch's order, or None.
+    """
+
+    outputs: Tensor
+    end_state: Tensor
+    transition: Tensor | None
+    begin_state: Tensor | None
+    captured: Tensor | None
+
+
+def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> ChainResult:
+    """Run all rows of ``batch`` through one linear layer."""
+    heads, key_dim, value_dim = factors.k_end.shape[1], factors.k_end.shape[-1], factors.u.shape[-1]
+    state = _initial(batch, layer, factors, (heads, key_dim, value_dim))
+    num_rows = len(batch.rows)
+    eye = None
+    begin_state = None
+    if batch.any_transition:
+        eye = torch.eye(key_dim, dtype=state.dtype, device=state.device).expand(num_rows, heads, -1, -1)
+        begin_state = torch.zeros_like(state)
+        state = torch.cat((state, torch.zeros_like(eye)), dim=-1)
+    incoming: list[Tensor] = []
+    values: list[Tensor] = []
+    captured: list[Tensor] = []
+    for step in batch.steps:
+        if step.begin:
+            assert eye is not None and begin_state is not None
+            plain = state[..., :value_dim]
+            chosen = _row_mask(step.begin, state)
+            begin_state = plain if chosen is None else torch.where(chosen, plain, begin_state)
+            fresh = torch.cat((plain, eye), dim=-1)
+            state = fresh if chosen is None else torch.where(chosen, fresh, state)
+        if step.reused:
+            state = _compose(state, step, layer, num_rows)
+        if step.chunk_rows:
+            rows = None if len(step.chunk_rows) == num_rows else _index(step.chunk_rows, state)
+            before = state if rows is None else state.index_select(0, rows)
+            after, new = advance(factors[step.chunks], before)
+            state = after if rows is None else state.index_copy(0, rows, after)
+            incoming.append(before[..., :value_dim])
+            values.append(new[..., :value_dim])
+        if step.capture:
+            captured.append(state.index_select(0, _index(step.capture, state))[..., :value_dim])
+    outputs = chunk_outputs(factors, torch.cat(incoming), torch.cat(values))
+    return ChainResult(
+        outputs=outputs,
+        end_state=state[..., :value_dim],
+        transition=state[..., value_dim:] if batch.any_transition else None,
+        begin_state=begin_state,
+        captured=torch.cat(captured) if captured else None,
+    )
+
+
+def _initial(batch: PackedBatch, layer: int, factors: ChunkFactors, shape: tuple[int, int, int]) -> Tensor:
+    zero: Tensor | None = None
+    states = []
+    for row in batch.rows:
+        if row.past is not None:
+            past = row.past.layers[layer]
+            assert isinstance(past, LinearState)
+            states.append(past.recurrent_state)
+        else:
+            zero = factors.u.new_zeros(shape) if zero is None else zero
+            states.append(zero)
+    return torch.stack(states)
+
+
+def _compose(state: Tensor, step: Step, layer: int, num_rows: int) -> Tensor:
+    results = []
+    width = state.shape[-1]
+    for r, run in step.reused:
+        new = compose_run(run, layer, state[r])
+        results.append(torch.nn.functional.pad(new, (0, width - new.shape[-1])))
+    stacked = results[0].unsqueeze(0) if len(results) == 1 else torch.stack(results)
+    if len(results) == num_rows:
+        return stacked
+    return state.index_copy(0, _index([r for r, _ in step.reused], state), stacked)
+
+
+def compose_run(run: ReusedRun, layer: int, state: Tensor) -> Tensor:
+    """The state ``[H, K, V]`` after a reused run, as the run's rule says (see ``ReusePolicy.compose``)."""
+    payload = run.payload.layers[layer]
+    assert isinstance(payload, LinearPayload)
+    end = payload.end_state
+    if run.compose == "last":
+        return end
+    if run.compose == "zero":
+        return torch.zeros_like(end)
+    state = state[..., : end.shape[-1]]
+    if run.compose == "addition" or payload.transition is None:
+        return state + end
+    transition = payload.transition.to(state.dtype)
+    if transition.dim() == 3:
+        return torch.baddbmm(end, transition, state)
+    return transition.reshape(*transition.shape, *(1,) * (3 - transition.dim())) * state + end
+
+
+def _index(rows: list[int], like: Tensor) -> Tensor:
+    return torch.tensor(rows, dtype=torch.long, device=like.device)
+
+
+def _row_mask(rows: list[int], state: Tensor) -> Tensor | None:
+    if len(rows) == state.shape[0]:
+        return None
+    mask = torch.zeros(state.shape[0], dtype=torch.bool, device=state.device)
+    mask[rows] = True
+    return mask.view(-1, 1, 1, 1)

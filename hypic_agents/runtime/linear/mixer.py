@@ -1,0 +1,92 @@
+"""The linear-attention mixer that a family adapter fills in: project, gates, finish."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hypic_agents.runtime.batch import PackedBatch
+from hypic_agents.runtime.linear.chain import ChainResult, run_chain
+from hypic_agents.runtime.linear.conv import causal_conv, conv_sources
+from hypic_agents.runtime.ops.chunk_rule import chunk_factors
+
+
+@dataclass(frozen=True, slots=True)
+class LinearOutputs:
+    """What one linear layer leaves behind: the chain's result and conv tails of rows and captures ``[., width, C]``."""
+
+    chain: ChainResult
+    tails: Tensor
+    capture_tails: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """One layer's inputs to token mixing. ``conv_inputs [T, C]``, ``beta [T, H]`` or None, ``log_decay [T, H]``
+    (or ``[T, H, K]``), and whatever the adapter's ``finish`` needs as ``rest``."""
+
+    conv_inputs: Tensor
+    log_decay: Tensor
+    beta: Tensor | None
+    rest: Any
+
+
+class LinearMixer(nn.Module):
+    """Token mixing of one linear-attention layer over a packed batch."""
+
+    layer_idx: int
+    conv_width: int
+
+    @abstractmethod
+    def project(self, hidden: Tensor) -> Projected:
+        """``[T, D]`` to the layer's inputs."""
+
+    @abstractmethod
+    def conv_weight(self) -> tuple[Tensor, Tensor | None]:
+        """Weight ``[C, conv_width]`` and bias ``[C]`` or None."""
+
+    @abstractmethod
+    def split(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Convolved inputs ``[T, C]`` to q, k ``[T, H, K]`` (q scaled, both normalised) and v ``[T, H, V]``."""
+
+    @abstractmethod
+    def finish(self, outputs: Tensor, rest: Any) -> Tensor:
+        """Outputs ``[T, H, V]`` to ``[T, D]``."""
+
+    def forward(self, hidden_states: Tensor, hypic_batch: PackedBatch, **_: Any) -> Tensor:
+        batch = hypic_batch
+        made = self.project(hidden_states.squeeze(0))
+        sources = conv_sources(made.conv_inputs, batch, self.layer_idx)
+        weight, bias = self.conv_weight()
+        q, k, v = self.split(causal_conv(sources, weight, bias, batch))
+        factors = chunk_factors(
+            _to_chunks(q, batch),
+            _to_chunks(k, batch),
+            _to_chunks(v, batch),
+            _to_chunks(made.log_decay, batch),
+            None if made.beta is None else _to_chunks(made.beta, batch),
+        )
+        chain = run_chain(factors, batch, self.layer_idx)
+        outputs = chain.outputs.transpose(1, 2).flatten(0, 1).index_select(0, batch.ungrid)
+        batch.outputs[self.layer_idx] = LinearOutputs(
+            chain, _pick(sources, batch.tail_sources), _pick(sources, batch.capture_tails)
+        )
+        return self.finish(outputs, made.rest).unsqueeze(0)
+
+
+def _to_chunks(x: Tensor, batch: PackedBatch) -> Tensor:
+    """``[T, H, ...]`` to ``[N, H, C, ...]`` in float32, zeros where padded."""
+    grid = batch.grid
+    x = x.float() if x.dtype != torch.float64 else x
+    if grid.numel() > x.shape[0]:
+        x = F.pad(x.flatten(1), (0, 0, 0, 1)).view(x.shape[0] + 1, *x.shape[1:])
+    return x.index_select(0, grid.reshape(-1)).view(*grid.shape, *x.shape[1:]).transpose(1, 2).contiguous()
+
+
+def _pick(sources: Tensor, index: Tensor) -> Tensor:
+    return sources.index_select(0, index.reshape(-1)).view(*index.shape, sources.shape[-1])

@@ -1,0 +1,180 @@
+"""From a prompt to what is live and what is reused. A pure function of prompt and policy: no torch, no store.
+
+A plan never depends on what is cached, so a cold request and a warm one run the same plan and answer the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypic_agents.core import Prompt, Scope, SegmentSpan
+from hypic_agents.runtime.cache.key import SegmentKey, build_recipe
+from hypic_agents.runtime.policy import ReusePolicy
+from hypic_agents.runtime.seam import Interior, find_interior
+
+MIN_PREFIX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How one entry is made: everything but the model.
+
+    Attributes:
+        token_ids: Standalone tokens up to the interior's end (the tail seam is never computed).
+        head: Where the interior, and with it keys and values, begins in ``token_ids``.
+        map_from: Where the affine map begins: ``head``, or 0 for the published code's rule.
+        prefix_ids: Tokens the segment is built behind; empty if it is built alone.
+        is_prefix: An exact prefix checkpoint: the state itself is kept, no map.
+    """
+
+    token_ids: tuple[int, ...]
+    head: int
+    map_from: int
+    prefix_ids: tuple[int, ...]
+    scope: Scope
+    source_id: str = ""
+    version: str = ""
+    depends_on: tuple[tuple[str, str], ...] = ()
+    is_prefix: bool = False
+
+    @property
+    def num_reused(self) -> int:
+        return len(self.token_ids) - self.head
+
+    def key(self, model: str) -> SegmentKey:
+        kind = "prefix" if self.is_prefix else "segment"
+        recipe = build_recipe(prefix_ids=self.prefix_ids, kind=kind, head=self.head, map_from=self.map_from)
+        return SegmentKey.of(self.token_ids, model=model, recipe=recipe, scope=self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSpan:
+    """Prompt positions ``[start, end)`` computed for this request."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReusedSpan:
+    """Prompt positions ``[start, end)`` taken from the entry that ``build`` makes."""
+
+    start: int
+    end: int
+    build: Build
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentNote:
+    """What the plan decided for one segment span; ``reason`` is empty where it is reused."""
+
+    span: SegmentSpan
+    reused: ReusedSpan | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Live and reused spans in prompt order, covering each position exactly once."""
+
+    spans: tuple[LiveSpan | ReusedSpan, ...]
+    notes: tuple[SegmentNote, ...]
+    policy: ReusePolicy
+
+    @property
+    def builds(self) -> tuple[Build, ...]:
+        return tuple(span.build for span in self.spans if isinstance(span, ReusedSpan))
+
+    @property
+    def num_live(self) -> int:
+        return sum(span.end - span.start for span in self.spans if isinstance(span, LiveSpan))
+
+
+def make_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
+    """Decide which positions are live and which are reused. The last position is always live."""
+    if policy.exact:
+        notes = tuple(SegmentNote(span, None, "policy is exact") for span in prompt.spans)
+        return Plan((LiveSpan(0, len(prompt)),), notes, policy)
+    if policy.prefix:
+        return _prefix_plan(prompt, policy)
+    reused: list[ReusedSpan] = []
+    noted: list[SegmentNote] = []
+    prefix = _first_system(prompt)
+    spans = list(prompt.spans)
+    if prefix is not None:
+        reused.append(prefix)
+        noted.append(SegmentNote(spans.pop(0), prefix))
+    condition = prefix if policy.condition_on_system else None
+    for span in spans:
+        interior = find_interior(span, policy)
+        if isinstance(interior, Interior) and interior.end >= len(prompt):
+            interior = "nothing stands behind it"
+        if isinstance(interior, str):
+            noted.append(SegmentNote(span, None, interior))
+            continue
+        segment = span.segment
+        build = Build(
+            token_ids=span.token_ids[: interior.stop],
+            head=interior.head,
+            map_from=0 if policy.count_seam_twice else interior.head,
+            prefix_ids=condition.build.token_ids if condition else (),
+            scope=segment.scope,
+            source_id=segment.source_id,
+            version=segment.version,
+            depends_on=((condition.build.source_id, condition.build.version),) if condition else (),
+        )
+        one = ReusedSpan(interior.start, interior.end, build)
+        reused.append(one)
+        noted.append(SegmentNote(span, one))
+    return Plan(_fill(reused, len(prompt)), tuple(noted), policy)
+
+
+def _first_system(prompt: Prompt) -> ReusedSpan | None:
+    """The prompt's beginning up to the end of a leading system segment: an exact prefix."""
+    if not prompt.spans or prompt.spans[0].segment.kind != "system":
+        return None
+    end = prompt.spans[0].end
+    if end < MIN_PREFIX or end >= len(prompt):
+        return None
+    return _prefix_span(prompt, 0, end, prompt.spans[0])
+
+
+def _prefix_span(prompt: Prompt, start: int, end: int, span: SegmentSpan) -> ReusedSpan:
+    segment = span.segment
+    before = prompt.token_ids[:start]
+    sources = tuple((s.segment.source_id, s.segment.version) for s in prompt.spans if s.end <= start)
+    build = Build(
+        prompt.token_ids[start:end], 0, 0, before, segment.scope, segment.source_id, segment.version, sources, True
+    )
+    return ReusedSpan(start, end, build)
+
+
+def _prefix_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
+    """One checkpoint at the end of every segment span: each is reusable only behind all before it."""
+    reused: list[ReusedSpan] = []
+    noted: list[SegmentNote] = []
+    at = 0
+    for span in prompt.spans:
+        if span.end >= len(prompt) or span.end - at < MIN_PREFIX:
+            noted.append(
+                SegmentNote(span, None, "nothing stands behind it" if span.end >= len(prompt) else "too short")
+            )
+            continue
+        one = _prefix_span(prompt, at, span.end, span)
+        at = span.end
+        reused.append(one)
+        noted.append(SegmentNote(span, one))
+    return Plan(_fill(reused, len(prompt)), tuple(noted), policy)
+
+
+def _fill(reused: list[ReusedSpan], length: int) -> tuple[LiveSpan | ReusedSpan, ...]:
+    spans: list[LiveSpan | ReusedSpan] = []
+    at = 0
+    for one in reused:
+        if one.start > at:
+            spans.append(LiveSpan(at, one.start))
+        spans.append(one)
+        at = one.end
+    if at < length:
+        spans.append(LiveSpan(at, length))
+    return tuple(spans)

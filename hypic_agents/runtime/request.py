@@ -1,0 +1,127 @@
+"""One running request: the only mutable object of the loop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import count
+
+import torch
+
+from hypic_agents.core import Completion, FinishReason, Prompt, ReuseReport, SamplingParams, SpanReport, Usage
+from hypic_agents.errors import HypicError
+from hypic_agents.prompt.tool_calls import parse_tool_calls
+from hypic_agents.runtime.cache.key import SegmentKey
+from hypic_agents.runtime.detokenize import Detokenizer
+from hypic_agents.runtime.plan import Plan, ReusedSpan
+from hypic_agents.runtime.state import RowState
+
+_ids = count(1)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """From ``submit`` to its completion.
+
+    Attributes:
+        state: Layer states after prefill, continued by decode; None before and after.
+        pieces: Text that may be shown and was not taken yet.
+        completion: Set when finished; ``error`` instead when the request failed.
+    """
+
+    prompt: Prompt
+    plan: Plan
+    sampling: SamplingParams
+    generator: torch.Generator | None
+    detokenizer: Detokenizer
+    eos_token_ids: frozenset[int]
+    id: int = field(default_factory=lambda: next(_ids))
+    submitted_s: float = field(default_factory=time.perf_counter)
+    state: RowState | None = None
+    token_ids: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    report: ReuseReport | None = None
+    completion: Completion | None = None
+    error: HypicError | None = None
+    cancelled: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.completion is not None or self.error is not None
+
+    def push(self, token_id: int) -> None:
+        """Take the next token; finishes the request where it ends."""
+        if token_id in self.eos_token_ids:
+            self.finish("stop")
+            return
+        self.token_ids.append(token_id)
+        self._show(self.detokenizer.push(token_id))
+        if self.detokenizer.stopped:
+            self.finish("stop")
+        elif len(self.token_ids) >= self.sampling.max_tokens:
+            self.finish("length")
+
+    def finish(self, reason: FinishReason) -> None:
+        """Close the request; its states are dropped."""
+        assert self.report is not None or reason == "cancelled"
+        self._show(self.detokenizer.finish())
+        self.state = None
+        report = self.report or ReuseReport(self.plan.policy.name, len(self.prompt), 0, 0, 0)
+        usage = Usage(len(self.prompt), len(self.token_ids), report.reused_tokens, report.built_tokens)
+        text, calls = self.detokenizer.text, parse_tool_calls(self.detokenizer.text)
+        self.completion = Completion(text, tuple(self.token_ids), reason, usage, report, calls)
+
+    def fail(self, error: HypicError) -> None:
+        self.state = None
+        self.error = error
+
+    def _show(self, piece: str) -> None:
+        if piece:
+            self.pieces.append(piece)
+
+
+def make_report(
+    plan: Plan, prompt: Prompt, model: str, used: set[SegmentKey], cold: set[SegmentKey], ttft_s: float, build_s: float
+) -> ReuseReport:
+    """What a request reused.
+
+    Args:
+        plan: Its plan.
+        prompt: Its prompt.
+        model: Fingerprint in keys.
+        used: Keys of the entries that its assembly took.
+        cold: Those of them that were built for it.
+        ttft_s: Seconds from submission to the first token.
+        build_s: Seconds of these spent building entries.
+    """
+    spans = []
+    built: dict[SegmentKey, int] = {}
+    reused_tokens = 0
+    for note in plan.notes:
+        segment, reason, state, reused = note.span.segment, note.reason, "live", 0
+        if note.reused is not None:
+            key = note.reused.build.key(model)
+            if key in used:
+                state, reused = ("cold" if key in cold else "hit"), note.reused.end - note.reused.start
+                if key in cold:
+                    built[key] = len(note.reused.build.token_ids)
+            else:
+                reason = "not in the cache behind this beginning"
+        reused_tokens += reused
+        spans.append(
+            SpanReport(segment.kind, segment.source_id, note.span.start, note.span.end, state, reused, reason)  # type: ignore[arg-type]
+        )
+    return ReuseReport(
+        policy=plan.policy.name,
+        prompt_tokens=len(prompt),
+        live_tokens=len(prompt) - reused_tokens,
+        reused_tokens=reused_tokens,
+        built_tokens=sum(built.values()),
+        spans=tuple(spans),
+        ttft_s=ttft_s,
+        build_s=build_s,
+    )
+
+
+def reused_keys(plan: Plan, model: str) -> set[SegmentKey]:
+    return {span.build.key(model) for span in plan.spans if isinstance(span, ReusedSpan)}

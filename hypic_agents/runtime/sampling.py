@@ -1,0 +1,54 @@
+"""From logits to the next token: greedy, temperature, top-p, each request with its own seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hypic_agents.core import SamplingParams
+from hypic_agents.errors import InvalidInput
+
+
+def check_sampling(params: SamplingParams) -> None:
+    """Raises InvalidInput where a value is out of range."""
+    if params.max_tokens < 1:
+        raise InvalidInput(f"max_tokens={params.max_tokens}: use 1 or more")
+    if not params.temperature >= 0:
+        raise InvalidInput(f"temperature={params.temperature}: use 0 (greedy) or more")
+    if not 0 < params.top_p <= 1:
+        raise InvalidInput(f"top_p={params.top_p}: use a value above 0 and at most 1")
+    if any(not text for text in params.stop):
+        raise InvalidInput("stop holds an empty string, which every text contains")
+
+
+def make_generator(params: SamplingParams) -> torch.Generator | None:
+    """The request's own random source; None when it is greedy."""
+    if params.temperature == 0:
+        return None
+    generator = torch.Generator()
+    if params.seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(params.seed)
+    return generator
+
+
+def sample(logits: Tensor, params: Sequence[SamplingParams], sources: Sequence[torch.Generator | None]) -> list[int]:
+    """One token a row of ``logits [n, vocab]``. Draws happen on the CPU, so a seed gives one answer on any device."""
+    greedy = logits.argmax(-1).tolist()
+    return [
+        greedy[i] if source is None else _draw(logits[i], one, source)
+        for i, (one, source) in enumerate(zip(params, sources, strict=True))
+    ]
+
+
+def _draw(logits: Tensor, params: SamplingParams, source: torch.Generator) -> int:
+    scores = logits.float().cpu() / params.temperature
+    order = scores.argsort(descending=True)
+    probabilities = scores[order].softmax(-1)
+    # Keep the smallest set whose mass reaches top_p: a token stays if the mass before it is below top_p.
+    outside = probabilities.cumsum(-1) - probabilities >= params.top_p
+    probabilities = probabilities.masked_fill(outside, 0.0)
+    return int(order[torch.multinomial(probabilities, 1, generator=source)].item())
