@@ -1,0 +1,195 @@
+"""Things that change step by step over the documents: ledgers, levels, walks, and repeated events to count."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hypic_agents.quality.worlds.names import Names
+
+Change = Literal["ledger", "level", "place", "count"]
+
+ROOMS: Final = tuple(
+    "kitchen garden attic cellar library hall office garage bathroom bedroom studio workshop balcony chapel stable "
+    "kiosk lobby archive canteen laundry nursery pantry porch shed theatre tunnel yard lounge gallery corridor".split()
+)
+_STORES: Final = tuple("depot store barn cellar wagon warehouse shop ship".split())
+_ITEMS: Final = tuple("crate barrel sack box book lamp coat bottle".split())
+_LEDGER_START: Final = (
+    "at first {e} has {s}", "there are {s} in {e} at first", "{e} starts with {s}", "{e} begins with {s}",
+)  # fmt: skip
+_LEDGER_UP: Final = (
+    "{e} received {d} more", "{s} arrived at {e}", "someone brought {s} to {e}", "we added {s} to {e}",
+    "{s} came to {e}",
+)  # fmt: skip
+_LEDGER_DOWN: Final = (
+    "{s} left {e}", "someone took {s} from {e}", "{e} gave away {s}", "we removed {s} from {e}", "{e} lost {s}",
+)  # fmt: skip
+_LEDGER_ASK: Final = (
+    "How many {i} are in {e} at the end?", "How many {i} does {e} have now?", "What is the final number of {i} in {e}?",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """How one sort of level is told; ``{e}`` is its owner, ``{d}`` the number of steps."""
+
+    noun: str
+    start: tuple[str, ...]
+    up: tuple[str, ...]
+    down: tuple[str, ...]
+    ask: tuple[str, ...]
+
+
+_LEVELS: Final = (
+    _Level(
+        "lift",
+        ("{e} starts on floor {d}", "at first {e} is on floor {d}", "{e} waits on floor {d} at first"),
+        ("{e} goes up {d}", "{e} moves up by {d}", "{e} climbs {d} higher", "someone takes {e} up by {d}"),
+        ("{e} goes down {d}", "{e} moves down by {d}", "{e} sinks {d} lower", "someone takes {e} down by {d}"),
+        ("On which floor is {e} at the end?", "On what floor is {e} now?", "What is the final floor of {e}?"),
+    ),
+    _Level(
+        "boiler",
+        ("{e} starts at level {d}", "at first {e} is at level {d}", "{e} is set to level {d} at first"),
+        ("{e} is turned up by {d}", "someone turns {e} up by {d}", "the level of {e} rises by {d}", "{e} goes up {d}"),
+        ("{e} is turned down by {d}", "someone turns {e} down by {d}", "the level of {e} falls by {d}",
+         "{e} goes down {d}"),
+        ("At which level is {e} at the end?", "At what level is {e} now?", "What is the final level of {e}?"),
+    ),
+    _Level(
+        "team",
+        ("{e} starts with {d} points", "at first {e} has {d} points", "{e} begins with {d} points"),
+        ("{e} wins {d} points", "{e} gets {d} points", "{e} scores {d} points", "{e} gains {d} points"),
+        ("{e} loses {d} points", "{e} must return {d} points", "{e} gives up {d} points", "{e} drops {d} points"),
+        ("How many points does {e} have at the end?", "How many points does {e} have now?",
+         "What is the final score of {e}?"),
+    ),
+)  # fmt: skip
+_WALKS: Final = (
+    "{e} goes to the {d}", "{e} walks into the {d}", "{e} moves to the {d}", "{e} is seen in the {d}",
+    "you can find {e} in the {d}",
+)  # fmt: skip
+_CARRIES: Final = (
+    "{e} is pushed to the {d}", "someone takes {e} to the {d}", "{e} stands in the {d}", "{e} was moved to the {d}",
+    "you can find {e} in the {d}",
+)  # fmt: skip
+_WALK_ASK: Final = ("Where is {e} at the end?", "Where is {e} now?", "In which place is {e} at the end?")
+_CARTS: Final = ("cart", "trolley", "robot", "piano", "trunk")
+# noun, how it happens, how it is asked
+_HAPPENINGS: Final = (
+    ("gate", "opened", "open"), ("bell", "rang", "ring"), ("pump", "stopped", "stop"), ("train", "passed", "pass"),
+    ("printer", "failed", "fail"), ("horn", "sounded", "sound"), ("light", "flashed", "flash"),
+    ("server", "restarted", "restart"),
+)  # fmt: skip
+_HAPPENED: Final = (
+    "{e} {p}", "then {e} {p}", "later {e} {p}", "after that, {e} {p}", "{e} {p} in the night", "{e} {p} at noon",
+    "in the morning, {e} {p}", "soon {e} {p}", "{e} {p} in the evening",
+)  # fmt: skip
+_OTHER: Final = ("{e} was painted", "{e} was cleaned", "someone looked at {e}", "{e} was checked", "{e} needs oil")
+_COUNT_ASK: Final = (
+    "How many times did {e} {b}?", "How often did {e} {b}?", "Count how many times {e} {p}.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of one document. ``amount`` is the start, the signed change, the place, or 0 or 1 for a count."""
+
+    text: str
+    amount: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """Something that changes. ``events`` are in prompt order, each in its own document unless counted."""
+
+    change: Change
+    ref: str
+    asks: tuple[str, ...]
+    events: tuple[Event, ...]
+
+    @property
+    def answer(self) -> str:
+        """The final place, or the total in digits."""
+        if self.change == "place":
+            return str(self.events[-1].amount)
+        return str(sum(event.amount for event in self.events if isinstance(event.amount, int)))
+
+    def asked_of(self, ref: str) -> tuple[str, ...]:
+        """The questions, put to another thing of the same sort."""
+        return tuple(ask.replace(self.ref, ref) for ask in self.asks)
+
+
+def _walk_of_amounts(rng: random.Random, steps: int, low: int, high: int, top: int) -> list[int]:
+    """A start in ``low..high`` and ``steps - 1`` signed changes of 1 to 5, every total within ``0..top``."""
+    total = rng.randint(low, high)
+    amounts = [total]
+    while len(amounts) < steps:
+        change = rng.choice((-5, -4, -3, -2, -1, 1, 2, 3, 4, 5))
+        if 0 <= total + change <= top:
+            total += change
+            amounts.append(change)
+    return amounts
+
+
+def _plural(count: int, item: str) -> str:
+    return f"{count} {item}" if count == 1 else f"{count} {item}es" if item == "box" else f"{count} {item}s"
+
+
+def new_ref(names: Names, noun: str) -> str:
+    """A fresh name for something of the sort ``noun``, such as "the Osmer depot"."""
+    return f"the {names.word()} {noun}"
+
+
+def make_ledger(names: Names, rng: random.Random, steps: int) -> Tracked:
+    """A store whose stock starts, grows and shrinks over ``steps`` documents (at least two)."""
+    ref, item = new_ref(names, rng.choice(_STORES)), rng.choice(_ITEMS)
+    events = []
+    for index, amount in enumerate(_walk_of_amounts(rng, steps, 1, 20, 30)):
+        forms = _LEDGER_START if index == 0 else _LEDGER_UP if amount > 0 else _LEDGER_DOWN
+        text = rng.choice(forms).format(e=ref, d=abs(amount), s=_plural(abs(amount), item))
+        events.append(Event(text, amount))
+    items = _plural(2, item)[2:]
+    return Tracked("ledger", ref, tuple(ask.format(e=ref, i=items) for ask in _LEDGER_ASK), tuple(events))
+
+
+def make_level(names: Names, rng: random.Random, steps: int) -> Tracked:
+    """A lift, boiler or score that starts and moves up and down over ``steps`` documents (at least two)."""
+    level = rng.choice(_LEVELS)
+    ref = f"team {names.word()}" if level.noun == "team" else new_ref(names, level.noun)
+    events = []
+    for index, amount in enumerate(_walk_of_amounts(rng, steps, 2, 15, 20)):
+        forms = level.start if index == 0 else level.up if amount > 0 else level.down
+        text = rng.choice(forms).format(e=ref, d=abs(amount)).replace(" 1 points", " 1 point")
+        events.append(Event(text, amount))
+    return Tracked("level", ref, tuple(ask.format(e=ref) for ask in level.ask), tuple(events))
+
+
+def make_walk(names: Names, rng: random.Random, steps: int) -> Tracked:
+    """A person or thing that is in one place after another; the last document that tells counts."""
+    person = rng.random() < 0.6
+    ref = names.person() if person else new_ref(names, rng.choice(_CARTS))
+    places: list[str] = []
+    while len(places) < steps:
+        place = rng.choice(ROOMS) if rng.random() < 0.5 else f"{names.word()} {rng.choice(('hall', 'room', 'tower'))}"
+        if not places or place != places[-1]:
+            places.append(place)
+    forms = _WALKS if person else _CARRIES
+    events = tuple(Event(rng.choice(forms).format(e=ref, d=place), place) for place in places)
+    return Tracked("place", ref, tuple(ask.format(e=ref) for ask in _WALK_ASK), events)
+
+
+def make_count(names: Names, rng: random.Random, times: int) -> tuple[Tracked, Tracked]:
+    """An event that happens ``times`` times (8 at most), and decoys: another thing to which the same happens."""
+    noun, past, base = rng.choice(_HAPPENINGS)
+    ref, other = new_ref(names, noun), new_ref(names, noun)
+    events = [Event(form.format(e=ref, p=past), 1) for form in rng.sample(_HAPPENED, times)]
+    if not times or rng.random() < 0.3:
+        events.append(Event(rng.choice(_OTHER).format(e=ref), 0))
+    forms = rng.sample(_HAPPENED, rng.randint(1, 3))
+    decoys = tuple(Event(form.format(e=other, p=past), 1) for form in forms)
+    asks = tuple(ask.format(e=ref, b=base, p=past) for ask in _COUNT_ASK)
+    tracked = Tracked("count", ref, asks, tuple(events))
+    return tracked, Tracked("count", other, tracked.asked_of(other), decoys)
