@@ -1,0 +1,48 @@
+"""The command line: ``hypic-agents demo | ask | eval | bench``. Importing it does not import torch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hypic_agents import __version__
+from hypic_agents.cli import bench
+from hypic_agents.cli.ask import ask
+from hypic_agents.cli.demo import demo
+from hypic_agents.cli.eval import evaluate
+from hypic_agents.cli.services import Services
+
+app = typer.Typer(
+    name="hypic-agents",
+    help="Position-independent prompt caching for agents and RAG.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(ask)
+app.command("eval")(evaluate)
+app.add_typer(bench.app, name="bench")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hypic-agents {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Position-independent prompt caching for agents and RAG."""
+    ctx.obj = ctx.obj or Services()
+
+
+def main(services: Services | None = None) -> None:
+    """Run the command line on ``sys.argv``."""
+    app(obj=services)

@@ -1,0 +1,66 @@
+"""``hypic-agents bench``: speed of warm prompts, and what composing segments costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from hypic_agents.cli import options
+from hypic_agents.cli.output import command, show_rows
+
+app = typer.Typer(no_args_is_help=True, help="Measure speed; every figure is for this machine.")
+
+Repeats = Annotated[int, typer.Option("--repeats", "-n", min=1, help="Measurements a row.")]
+
+
+@app.command()
+def warm(
+    ctx: typer.Context,
+    repeats: Repeats = 5,
+    seed: options.Seed = 0,
+    model: options.Model = "tiny",
+    policy: options.Policy = "hypic",
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Time to first token with warm segments, against full recompute and prefix caching."""
+    run = ctx.obj.bench_warm
+    _bench(ctx, "Warm prompts", run, repeats=repeats, seed=seed, model=model, policy=policy, threads=threads, json=json)
+
+
+@app.command()
+def compose(
+    ctx: typer.Context,
+    repeats: Repeats = 5,
+    seed: options.Seed = 0,
+    model: options.Model = "tiny",
+    policy: options.Policy = "hypic",
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """What one more reused segment costs, by its length."""
+    run = ctx.obj.bench_compose
+    _bench(ctx, "Composition", run, repeats=repeats, seed=seed, model=model, policy=policy, threads=threads, json=json)
+
+
+def _bench(
+    ctx: typer.Context,
+    title: str,
+    run: Callable[..., dict[str, Any]],
+    *,
+    repeats: int,
+    seed: int,
+    model: str,
+    policy: str,
+    threads: int | None,
+    json: bool,
+) -> None:
+    with command(as_json=json) as out:
+        with (
+            options.open_engine(ctx, out, model=model, policy=policy, threads=threads) as engine,
+            out.progress() as progress,
+        ):
+            result = run(engine, repeats=repeats, seed=seed, progress=progress)
+        out.result(result, lambda console: show_rows(console, title, result))
