@@ -93,8 +93,8 @@ class Usage:
 class SpanReport:
     """What happened to one segment of the prompt.
 
-    ``state`` is "hit" (reused from the store), "cold" (built for this request, then reused) or "live" (computed in
-    place); ``reason`` says why a segment stayed live, empty otherwise.
+    ``state`` is "hit" (its entry was in the store), "cold" (built for this request, then composed) or "live" (computed
+    in place); ``composed_tokens`` of its tokens were not computed in place; ``reason`` says why a segment stayed live.
     """
 
     kind: SegmentKind
@@ -102,26 +102,37 @@ class SpanReport:
     start: int
     end: int
     state: SpanState
-    reused_tokens: int
+    composed_tokens: int
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReuseReport:
-    """What one request reused, and what it cost. Times in seconds."""
+    """What one request reused, and what it cost.
+
+    Attributes:
+        policy: Name of the reuse policy.
+        prompt_tokens: ``live_tokens + cold_tokens + reused_tokens``.
+        live_tokens: Computed for this request.
+        cold_tokens: Composed from entries that this request had to build first.
+        reused_tokens: Composed from entries that were there already.
+        spans: What happened to each segment.
+        ttft_s: Seconds from submission to the first token.
+        build_s: Seconds of these that went into building entries.
+    """
 
     policy: str
     prompt_tokens: int
     live_tokens: int
+    cold_tokens: int
     reused_tokens: int
-    built_tokens: int
     spans: tuple[SpanReport, ...] = ()
     ttft_s: float = 0.0
     build_s: float = 0.0
 
     @property
     def reused_share(self) -> float:
-        """Share of the prompt's tokens taken from the store, between 0 and 1."""
+        """Share of the prompt's tokens that were in the store already, between 0 and 1."""
         return self.reused_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
 

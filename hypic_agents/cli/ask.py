@@ -75,7 +75,7 @@ def _show(console: Console, completion: Completion) -> None:
                 span.kind,
                 span.state,
                 str(span.end - span.start),
-                str(span.reused_tokens),
+                str(span.composed_tokens),
                 span.reason,
             )
         console.print(table)

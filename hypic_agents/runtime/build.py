@@ -7,7 +7,7 @@ once. Entries are published whole or not at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hypic_agents.runtime.batch import LiveRun, ReusedRun, Row
 from hypic_agents.runtime.cache.base import SegmentStore
@@ -17,8 +17,6 @@ from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.models.payloads import built_payloads
 from hypic_agents.runtime.plan import Build
 from hypic_agents.runtime.state import SegmentPayload
-
-Checkpoint = Callable[[], None]
 
 
 class Builder:
@@ -104,7 +102,8 @@ class Builder:
 
     def _prefix_payload(self, build: Build, held: dict[SegmentKey, SegmentEntry]) -> SegmentPayload:
         for entry in held.values():
-            if entry.token_ids == build.prefix_ids and entry.key.recipe.startswith("head=0,kind='prefix'"):
-                assert isinstance(entry.payload, SegmentPayload)
-                return entry.payload
+            payload = entry.payload
+            assert isinstance(payload, SegmentPayload)
+            if payload.is_checkpoint and entry.token_ids == build.prefix_ids:
+                return payload  # of whatever scope: equal tokens give equal states, and it is held by this call
         raise LookupError("a conditioned build without its prefix")

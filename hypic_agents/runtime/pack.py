@@ -65,6 +65,8 @@ def pack(rows: Sequence[Row], conv_width: int, device: torch.device | str = "cpu
         moves: list[Chunk | ReusedRun] = []
         for element in row.elements:
             if isinstance(element, ReusedRun):
+                following = any(isinstance(m, Chunk) and m.begin for m in moves)
+                assert not following, "a reused run would lose the transition that is being followed"
                 recent = bank_sources(element.payload)
                 moves.append(element)
                 continue

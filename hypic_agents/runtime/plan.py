@@ -5,10 +5,10 @@ A plan never depends on what is cached, so a cold request and a warm one run the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hypic_agents.core import Prompt, Scope, SegmentSpan
-from hypic_agents.runtime.cache.key import SegmentKey, build_recipe
+from hypic_agents.runtime.cache.key import SegmentKey, build_recipe, digest_ids
 from hypic_agents.runtime.policy import ReusePolicy
 from hypic_agents.runtime.seam import Interior, find_interior
 
@@ -36,15 +36,22 @@ class Build:
     version: str = ""
     depends_on: tuple[tuple[str, str], ...] = ()
     is_prefix: bool = False
+    recipe: str = field(init=False)
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Hashed once, when the plan is made: every later look at the key is cheap.
+        kind = "prefix" if self.is_prefix else "segment"
+        recipe = build_recipe(prefix_ids=self.prefix_ids, kind=kind, head=self.head, map_from=self.map_from)
+        object.__setattr__(self, "recipe", recipe)
+        object.__setattr__(self, "digest", digest_ids(self.token_ids))
 
     @property
     def num_reused(self) -> int:
         return len(self.token_ids) - self.head
 
     def key(self, model: str) -> SegmentKey:
-        kind = "prefix" if self.is_prefix else "segment"
-        recipe = build_recipe(prefix_ids=self.prefix_ids, kind=kind, head=self.head, map_from=self.map_from)
-        return SegmentKey.of(self.token_ids, model=model, recipe=recipe, scope=self.scope)
+        return SegmentKey(model, self.recipe, self.scope, self.digest, len(self.token_ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,16 @@ from itertools import count
 
 import torch
 
-from hypic_agents.core import Completion, FinishReason, Prompt, ReuseReport, SamplingParams, SpanReport, Usage
+from hypic_agents.core import (
+    Completion,
+    FinishReason,
+    Prompt,
+    ReuseReport,
+    SamplingParams,
+    SpanReport,
+    SpanState,
+    Usage,
+)
 from hypic_agents.errors import HypicError
 from hypic_agents.prompt.tool_calls import parse_tool_calls
 from hypic_agents.runtime.cache.key import SegmentKey
@@ -67,7 +76,7 @@ class Request:
         self._show(self.detokenizer.finish())
         self.state = None
         report = self.report or ReuseReport(self.plan.policy.name, len(self.prompt), 0, 0, 0)
-        usage = Usage(len(self.prompt), len(self.token_ids), report.reused_tokens, report.built_tokens)
+        usage = Usage(len(self.prompt), len(self.token_ids), report.reused_tokens, report.cold_tokens)
         text, calls = self.detokenizer.text, parse_tool_calls(self.detokenizer.text)
         self.completion = Completion(text, tuple(self.token_ids), reason, usage, report, calls)
 
@@ -94,29 +103,28 @@ def make_report(
         ttft_s: Seconds from submission to the first token.
         build_s: Seconds of these spent building entries.
     """
-    spans = []
-    built: dict[SegmentKey, int] = {}
-    reused_tokens = 0
+    spans: list[SpanReport] = []
+    totals: dict[SpanState, int] = {"hit": 0, "cold": 0, "live": 0}
     for note in plan.notes:
-        segment, reason, state, reused = note.span.segment, note.reason, "live", 0
+        segment, reason = note.span.segment, note.reason
+        state: SpanState = "live"
+        composed = 0
         if note.reused is not None:
             key = note.reused.build.key(model)
             if key in used:
-                state, reused = ("cold" if key in cold else "hit"), note.reused.end - note.reused.start
-                if key in cold:
-                    built[key] = len(note.reused.build.token_ids)
+                state, composed = ("cold" if key in cold else "hit"), note.reused.end - note.reused.start
             else:
-                reason = "not in the cache behind this beginning"
-        reused_tokens += reused
+                reason = "not in the store behind this beginning"
+        totals[state] += composed
         spans.append(
-            SpanReport(segment.kind, segment.source_id, note.span.start, note.span.end, state, reused, reason)  # type: ignore[arg-type]
+            SpanReport(segment.kind, segment.source_id, note.span.start, note.span.end, state, composed, reason)
         )
     return ReuseReport(
         policy=plan.policy.name,
         prompt_tokens=len(prompt),
-        live_tokens=len(prompt) - reused_tokens,
-        reused_tokens=reused_tokens,
-        built_tokens=sum(built.values()),
+        live_tokens=len(prompt) - totals["hit"] - totals["cold"],
+        cold_tokens=totals["cold"],
+        reused_tokens=totals["hit"],
         spans=tuple(spans),
         ttft_s=ttft_s,
         build_s=build_s,

@@ -48,10 +48,14 @@ class AttentionPayload:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPayload:
-    """Everything reused of one segment: one payload a layer, ``length`` interior tokens."""
+    """Everything reused of one segment: one payload a layer, ``length`` interior tokens.
+
+    A checkpoint holds the state itself behind its tokens instead of an affine map.
+    """
 
     layers: tuple[LinearPayload | AttentionPayload, ...]
     length: int
+    is_checkpoint: bool = False
 
     @property
     def nbytes(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,7 +100,7 @@ def test_one_segment_twice_is_one_entry() -> None:
     part = segment_ids(rng, 50)
     report = one.generate(make_prompt([part, part], system=segment_ids(rng, 20))).report
     assert one.stats().entries == 2
-    assert [s.reused_tokens for s in report.spans[1:]] == [40, 40]
+    assert [s.composed_tokens for s in report.spans[1:]] == [40, 40]
     one.store.check_integrity()
 
 
@@ -113,6 +114,14 @@ def test_law_6_scopes_do_not_share_entries() -> None:
     assert first.token_ids == other.token_ids
     assert one.invalidate(tenant="a") == 3
     assert [s.state for s in one.generate(some_prompt(scope=Scope("a"))).report.spans] == ["cold"] * 3
+
+
+def test_a_shared_document_behind_a_private_system_prompt() -> None:
+    one = engine()
+    prompt = some_prompt(scope=Scope("a"))
+    shared = replace(prompt.spans[1], segment=replace(prompt.spans[1].segment, scope=Scope("everyone")))
+    mixed = replace(prompt, spans=(prompt.spans[0], shared, prompt.spans[2]))
+    assert one.generate(mixed).token_ids == engine().generate(prompt).token_ids
 
 
 class _Failing:

@@ -107,7 +107,7 @@ def test_law_4_reordering_keeps_every_hit() -> None:
     for order in itertools.permutations(parts):
         report = one.generate(make_prompt(list(order), system=system)).report
         assert [s.state for s in report.spans] == ["hit"] * 4
-        assert (report.built_tokens, report.reused_tokens) == (0, first.report.reused_tokens)
+        assert (report.cold_tokens, report.reused_tokens) == (0, first.report.cold_tokens)
 
 
 def test_composition_is_what_full_recompute_is_not() -> None:

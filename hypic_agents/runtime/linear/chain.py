@@ -1,6 +1,6 @@
 """The chain: chunks and reused runs of every row act on its recurrent state, in order.
 
-``S_out = transition S_in + end_state`` for a reused run (DESIGN of HYPIC, arXiv 2607.01299, section 3), the factors of
+``S_out = transition S_in + end_state`` for a reused run (HYPIC, arXiv 2607.01299), the factors of
 :mod:`hypic_agents.runtime.ops.chunk_rule` for a chunk of live tokens. Rows move in lockstep, so the number of
 sequential steps is that of the longest row, whatever the number of rows.
 """
@@ -13,8 +13,12 @@ import torch
 from torch import Tensor
 
 from hypic_agents.runtime.batch import PackedBatch, ReusedRun, Step
+from hypic_agents.runtime.linear.affine import AffineMap, Form
 from hypic_agents.runtime.ops.chunk_rule import ChunkFactors, advance, chunk_outputs
 from hypic_agents.runtime.state import LinearPayload, LinearState
+
+# A payload's transition has no leading dimensions: [H], [H, K] or [H, K, K].
+_FORMS: dict[int, Form] = {1: "scalar", 2: "diagonal", 3: "dense"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +121,8 @@ def compose_run(run: ReusedRun, layer: int, state: Tensor) -> Tensor:
     state = state[..., : end.shape[-1]]
     if run.compose == "addition" or payload.transition is None:
         return state + end
-    transition = payload.transition.to(state.dtype)
-    if transition.dim() == 3:
-        return torch.baddbmm(end, transition, state)
-    return transition.reshape(*transition.shape, *(1,) * (3 - transition.dim())) * state + end
+    form: Form = _FORMS[payload.transition.dim()]
+    return AffineMap(form, payload.transition, end).apply(state)
 
 
 def _index(rows: list[int], like: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def built_payloads(batch: PackedBatch) -> list[SegmentPayload]:
                 stop = batch.row_slices[r].stop
                 keep = slice(stop - row.keep, stop)
                 made.append(AttentionPayload(_own(outputs.keys[keep]), _own(outputs.values[keep]), row.end - row.keep))
-    return [SegmentPayload(tuple(made), row.keep) for row, made in zip(batch.rows, layers, strict=True)]
+    return [SegmentPayload(tuple(made), row.keep, row.checkpoint) for row, made in zip(batch.rows, layers, strict=True)]
 
 
 def captured_payloads(batch: PackedBatch) -> list[SegmentPayload]:
@@ -59,7 +59,7 @@ def captured_payloads(batch: PackedBatch) -> list[SegmentPayload]:
             else:
                 assert isinstance(outputs, AttentionOutputs)
                 layers.append(AttentionPayload(_own(outputs.keys[keep]), _own(outputs.values[keep]), element.start))
-        made.append(SegmentPayload(tuple(layers), element.length))
+        made.append(SegmentPayload(tuple(layers), element.length, True))
     return made
 
 
