@@ -73,17 +73,17 @@ class TrainConfig:
     levels: tuple[Level, ...] = (Level(1, 3), Level(2, 3), Level(2, 5), Level(3, 6), Level(5, 6), Level(8, 6))
     level_up: float = 0.75
     min_level_steps: int = 150
-    latest_level_share: tuple[float, ...] = (0.15, 0.22, 0.30, 0.38, 0.46)
+    latest_level_share: tuple[float, ...] = (0.15, 0.22, 0.36, 0.46, 0.58)
     earlier_share: float = 0.2
     copy_only_below: int = 1
     state_from_level: int = 2
 
     # sequences
     tokens_per_step: int = 4000
-    questions: tuple[int, int] = (6, 12)
-    single_share: float = 0.3
-    state_share: float = 0.2
-    state_only_share: float = 0.5
+    questions: tuple[int, int] = (8, 16)
+    single_share: float = 0.15
+    state_share: float = 0.25
+    state_only_share: float = 0.75
 
     # isolation
     isolate_from: float = 0.5

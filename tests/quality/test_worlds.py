@@ -179,7 +179,7 @@ def test_counts_follow_from_the_documents():
         assert max(told) <= 2
         assert any(ref[1] in document.text for document in made.documents)
         answers.add(int(question.answer))
-    assert answers == set(range(9))
+    assert answers == set(range(5))
 
 
 def test_not_stated_questions_have_no_answer_in_the_documents():

@@ -136,11 +136,11 @@ class Board:
         return True
 
     def add_steps(self, make: Callable[[Names, random.Random, int], Tracked]) -> bool:
-        """Something that changes over two to six documents."""
+        """Something that changes over two to four documents."""
         fit = [d for d in self.drafts if d.style in OPEN_STYLES and self._room(d)]
         if len(fit) < 2:
             return False
-        steps = self.rng.randint(2, min(6, len(fit)))
+        steps = self.rng.randint(2, min(4, len(fit)))
         docs = sorted(self.rng.sample(fit, steps), key=lambda draft: draft.index)
         tracked = make(self.names, self.rng, steps)
         for draft, event in zip(docs, tracked.events, strict=True):
@@ -149,12 +149,12 @@ class Board:
         return True
 
     def add_count(self) -> bool:
-        """An event that happens 0 to 8 times, at most twice in a document, and decoys."""
+        """An event that happens 0 to 4 times, at most twice in a document, and decoys."""
         slots = [draft for draft in self.drafts if draft.style in OPEN_STYLES for _ in range(min(2, self._room(draft)))]
         if len(slots) < 2:
             return False
         before = len(self.tracked)
-        most = min(8, len(slots) - 1, max(1, len(self.drafts) * self.capacity // 3))
+        most = min(4, len(slots) - 1, max(1, len(self.drafts) * self.capacity // 3))
         for tracked in make_count(self.names, self.rng, self.rng.randint(0, most)):
             slots = [draft for draft in slots if self._room(draft)]
             docs = self.rng.sample(slots, min(len(tracked.events), len(slots)))

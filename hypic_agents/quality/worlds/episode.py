@@ -20,7 +20,7 @@ TASKS: Final[tuple[str, ...]] = ("single", "two_hop", "override", "running", "no
 MAX_QUESTIONS: Final = 16
 
 _TASK_WEIGHTS: Final = {
-    "single": 22, "two_hop": 18, "override": 13, "running": 17, "not_stated": 13, "tool": 30, "count": 9,
+    "single": 22, "two_hop": 18, "override": 13, "running": 20, "not_stated": 13, "tool": 30, "count": 12,
 }  # fmt: skip
 _SYSTEM: Final = (
     "You answer questions from the documents. Give the value only. If documents differ, the last one counts. "
@@ -126,10 +126,10 @@ def _plan(rng: random.Random, tasks: Sequence[str] | None, count: int, with_tool
 def _populate(board: Board, rng: random.Random, plan: Sequence[str], slots: int) -> None:
     """Put in what the planned questions need, as far as there is room."""
     wanted = Counter(plan)
-    for _ in range(min(wanted["running"], max(2, slots // 10))):
+    for _ in range(min(wanted["running"], max(2, slots // 8))):
         draw = rng.random()
-        board.add_steps(make_ledger if draw < 0.45 else make_level if draw < 0.7 else make_walk)
-    for _ in range(min(wanted["count"], max(1, slots // 20))):
+        board.add_steps(make_ledger if draw < 0.25 else make_level if draw < 0.4 else make_walk)
+    for _ in range(min(wanted["count"], max(1, slots // 16))):
         board.add_count()
     for _ in range(min(wanted["override"], max(1, slots // 5))):
         # A second try draws other documents and another entity.

@@ -77,6 +77,7 @@ def attribute(
 ) -> Attribute:
     """An attribute from phrases that are separated by bars; ``label`` defaults to the key."""
     says, tells, asks = (tuple(text.split("|")) for text in (predicates, sentences, questions))
+    says, tells, asks = says[:2], tells[:1], asks[:2]
     return Attribute(key, value, label or key, says, tells, asks, tuple(links.split("|")) if links else ())
 
 
