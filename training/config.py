@@ -82,7 +82,7 @@ class TrainConfig:
     tokens_per_step: int = 4000
     questions: tuple[int, int] = (8, 16)
     single_share: float = 0.15
-    state_share: float = 0.25
+    state_share: float = 0.3
     state_only_share: float = 0.75
 
     # isolation

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from hypic_agents.quality.worlds.board import Board
-from hypic_agents.quality.worlds.running import Tracked
 from hypic_agents.quality.worlds.schema import Attribute, Entity, Fact, alike_entity, capital, new_entity
 from hypic_agents.quality.worlds.tables import ATTRIBUTES
 from hypic_agents.quality.worlds.tools import Tool, make_request, make_result, make_tool
@@ -144,13 +143,7 @@ class Asker:
         """A question that is close to the documents and that none of them answers."""
         board, rng = self._board, self._rng
         draw = rng.random()
-        running: list[Tracked] = [tracked for tracked, _ in board.tracked if tracked.change != "count"]
-        if running and draw < 0.1:
-            tracked = rng.choice(running)
-            if not tracked.ref.startswith("the "):
-                return None
-            return capital(rng.choice(tracked.asked_of(f"the {board.names.word()} {tracked.ref.rsplit(' ', 1)[1]}")))
-        if self._tools and draw < 0.2:
+        if self._tools and draw < 0.12:
             tool = make_tool(rng)
             if not tool.fields or any(tool.noun == other.noun for other in self._tools):
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -76,7 +77,9 @@ _CARRIES: Final = (
     "you can find {e} in the {d}",
 )  # fmt: skip
 _WALK_ASK: Final = ("Where is {e} at the end?", "Where is {e} now?", "In which place is {e} at the end?")
-_CARTS: Final = ("cart", "trolley", "robot", "piano", "trunk")
+_CARTS: Final = ("cart", "trolley", "piano", "trunk", "ladder")
+_WALKERS: Final = tuple("robot courier nurse guard cook inspector gardener driver cat visitor".split())
+_SORTS: Final = tuple("old new red blue green small large second".split())
 # noun, how it happens, how it is asked
 _HAPPENINGS: Final = (
     ("gate", "opened", "open"), ("bell", "rang", "ring"), ("pump", "stopped", "stop"), ("train", "passed", "pass"),
@@ -117,10 +120,6 @@ class Tracked:
             return str(self.events[-1].amount)
         return str(sum(event.amount for event in self.events if isinstance(event.amount, int)))
 
-    def asked_of(self, ref: str) -> tuple[str, ...]:
-        """The questions, put to another thing of the same sort."""
-        return tuple(ask.replace(self.ref, ref) for ask in self.asks)
-
 
 def _walk_of_amounts(rng: random.Random, steps: int, low: int, high: int, top: int) -> list[int]:
     """A start in ``low..high`` and ``steps - 1`` signed changes of 1 to 3, every total within ``0..top``."""
@@ -138,14 +137,22 @@ def _plural(count: int, item: str) -> str:
     return f"{count} {item}" if count == 1 else f"{count} {item}es" if item == "box" else f"{count} {item}s"
 
 
-def new_ref(names: Names, noun: str) -> str:
-    """A fresh name for something of the sort ``noun``, such as "the Osmer depot"."""
-    return f"the {names.word()} {noun}"
+def new_ref(names: Names, rng: random.Random, nouns: Sequence[str]) -> str:
+    """A plain thing that this episode does not track yet, such as "the depot" or "the old depot".
+
+    Plain on purpose: what changes step by step is hard enough to follow without an unseen name to bind it to.
+    """
+    fresh = [noun for noun in nouns if noun not in names.used]
+    while not fresh:
+        fresh = [thing for noun in nouns if (thing := f"{rng.choice(_SORTS)} {noun}") not in names.used]
+    noun = rng.choice(fresh)
+    names.used.add(noun)
+    return f"the {noun}"
 
 
 def make_ledger(names: Names, rng: random.Random, steps: int) -> Tracked:
     """A store whose stock starts, grows and shrinks over ``steps`` documents (at least two)."""
-    ref, item = new_ref(names, rng.choice(_STORES)), rng.choice(_ITEMS)
+    ref, item = new_ref(names, rng, _STORES), rng.choice(_ITEMS)
     events = []
     for index, amount in enumerate(_walk_of_amounts(rng, steps, 1, 9, 12)):
         forms = _LEDGER_START if index == 0 else _LEDGER_UP if amount > 0 else _LEDGER_DOWN
@@ -158,7 +165,7 @@ def make_ledger(names: Names, rng: random.Random, steps: int) -> Tracked:
 def make_level(names: Names, rng: random.Random, steps: int) -> Tracked:
     """A lift, boiler or score that starts and moves up and down over ``steps`` documents (at least two)."""
     level = rng.choice(_LEVELS)
-    ref = f"team {names.word()}" if level.noun == "team" else new_ref(names, level.noun)
+    ref = new_ref(names, rng, (level.noun,))
     events = []
     for index, amount in enumerate(_walk_of_amounts(rng, steps, 1, 9, 12)):
         forms = level.start if index == 0 else level.up if amount > 0 else level.down
@@ -170,7 +177,7 @@ def make_level(names: Names, rng: random.Random, steps: int) -> Tracked:
 def make_walk(names: Names, rng: random.Random, steps: int) -> Tracked:
     """A person or thing that is in one place after another; the last document that tells counts."""
     person = rng.random() < 0.6
-    ref = names.person() if person else new_ref(names, rng.choice(_CARTS))
+    ref = new_ref(names, rng, _WALKERS if person else _CARTS)
     places: list[str] = []
     while len(places) < steps:
         place = rng.choice(ROOMS)
@@ -182,14 +189,20 @@ def make_walk(names: Names, rng: random.Random, steps: int) -> Tracked:
 
 
 def make_count(names: Names, rng: random.Random, times: int) -> tuple[Tracked, Tracked]:
-    """An event that happens ``times`` times (4 at most), and decoys: another thing to which the same happens."""
-    noun, past, base = rng.choice(_HAPPENINGS)
-    ref, other = new_ref(names, noun), new_ref(names, noun)
+    """An event that happens ``times`` times (4 at most), and decoys: something else that happens."""
+    (noun, past, _), (other_noun, other_past, _) = rng.sample(_HAPPENINGS, 2)
+    ref, other = new_ref(names, rng, (noun,)), new_ref(names, rng, (other_noun,))
     events = [Event(form.format(e=ref, p=past), 1) for form in rng.sample(_HAPPENED, times)]
     if not times or rng.random() < 0.3:
         events.append(Event(rng.choice(_OTHER).format(e=ref), 0))
     forms = rng.sample(_HAPPENED, rng.randint(1, 3))
-    decoys = tuple(Event(form.format(e=other, p=past), 1) for form in forms)
-    asks = tuple(ask.format(e=ref, b=base, p=past) for ask in _COUNT_ASK)
-    tracked = Tracked("count", ref, asks, tuple(events))
-    return tracked, Tracked("count", other, tracked.asked_of(other), decoys)
+    decoys = tuple(Event(form.format(e=other, p=other_past), 1) for form in forms)
+    return (
+        Tracked("count", ref, _count_asks(ref, noun), tuple(events)),
+        Tracked("count", other, _count_asks(other, other_noun), decoys),
+    )
+
+
+def _count_asks(ref: str, noun: str) -> tuple[str, ...]:
+    past, base = next((past, base) for known, past, base in _HAPPENINGS if known == noun)
+    return tuple(ask.format(e=ref, b=base, p=past) for ask in _COUNT_ASK)
