@@ -67,7 +67,7 @@ class TrainConfig:
     final_lr_share: float = 0.02
 
     # loss
-    document_loss: float = 0.2
+    document_loss: float = 0.05
 
     # curriculum
     levels: tuple[Level, ...] = (Level(1, 3), Level(2, 3), Level(2, 5), Level(3, 6), Level(5, 6), Level(8, 6))

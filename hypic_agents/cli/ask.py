@@ -67,8 +67,8 @@ def _show(console: Console, completion: Completion) -> None:
     report = completion.report
     if report.spans:
         table = Table(title="Segments")
-        for name in ("source", "kind", "state", "tokens", "reused", "why live"):
-            table.add_column(name, justify="right" if name in ("tokens", "reused") else "left")
+        for name in ("source", "kind", "state", "tokens", "composed", "why live"):
+            table.add_column(name, justify="right" if name in ("tokens", "composed") else "left")
         for span in report.spans:
             table.add_row(
                 span.source_id or "-",
@@ -81,6 +81,7 @@ def _show(console: Console, completion: Completion) -> None:
         console.print(table)
     console.print(
         f"{report.reused_tokens} of {report.prompt_tokens} prompt tokens reused ({report.reused_share:.0%}), "
+        f"{report.cold_tokens} built first, {report.live_tokens} live, "
         f"first token after {report.ttft_s * 1000:.0f} ms, policy {report.policy}",
         markup=False,
     )

@@ -50,7 +50,7 @@ class FakeEngine:
         reused = 0 if policy == "exact" else REUSED_PER_DOCUMENT
         spans = (SpanReport("document", "sheet", 0, REUSED_PER_DOCUMENT, "hit", reused),)
         report = ReuseReport(
-            policy, len(prompt), len(prompt) - reused, reused, 0, spans, ttft_s=0.4 if policy == "exact" else 0.1
+            policy, len(prompt), len(prompt) - reused, 0, reused, spans, ttft_s=0.4 if policy == "exact" else 0.1
         )
         usage = Usage(len(prompt), len(text.split()), reused)
         return Completion(text, tuple(text.encode()), "stop", usage, report)

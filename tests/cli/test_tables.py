@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hypic_agents.runtime.policy import PRESETS
+from hypic_agents.quality.policies import EVALUATED, sweep_policies
 from tests.cli.conftest import Invoke
 
 RESULT = {"rows": [{"policy": "hypic", "accuracy": 0.9375, "questions": 16}], "seed": 4, "skew": float("nan")}
@@ -28,7 +30,7 @@ class Recorder:
 def test_eval_asks_every_preset_by_default(invoke: Invoke) -> None:
     run_eval = Recorder()
     assert invoke("eval", run_eval=run_eval).exit_code == 0
-    assert run_eval.kwargs == {"questions_per_task": 100, "presets": tuple(PRESETS), "tasks": None, "seed": 0}
+    assert run_eval.kwargs == {"questions_per_task": 400, "presets": EVALUATED, "tasks": None, "seed": 0}
 
 
 def test_eval_passes_its_options_on(invoke: Invoke) -> None:
@@ -54,5 +56,30 @@ def test_rows_become_a_table_or_one_json_object(invoke: Invoke, command: list[st
     assert "seed: 4" in shown.stdout
 
     result = invoke(*command, "--json", **{hook: Recorder()})
-    assert json.loads(result.stdout) == RESULT | {"skew": None}
+    written = json.loads(result.stdout)
+    assert written | RESULT | {"skew": None} == written
+    assert {"model", "hardware", "command", "seconds"} <= set(written)
+    assert {"cpu", "threads", "torch"} <= set(written["hardware"])
     assert "a library that prints" in result.stderr
+
+
+def test_a_sweep_chooses_the_policies_and_adds_a_curve(invoke: Invoke, tmp_path: Path) -> None:
+    figures = {"score": 0.5, "gap_points": 1.0, "gap_ci95": [0.0, 2.0], "kl": 0.1, "live_share": 0.2}
+
+    def run_eval(engine: object, *, presets: Sequence[str], **_: Any) -> dict[str, Any]:
+        assert tuple(presets) == sweep_policies()
+        return {"rows": [], "questions": 7, "mean": dict.fromkeys(presets, figures)}
+
+    picture = tmp_path / "sweep.png"
+    result = invoke("eval", "--sweep", "--picture", str(picture), "--json", run_eval=run_eval)
+    assert result.exit_code == 0
+    assert [row["seam"] for row in json.loads(result.stdout)["curve"]] == [0, 3, 4, 8, 16, 32] * 2
+    assert picture.stat().st_size > 1000
+    assert "Head seam" in invoke("eval", "--sweep", run_eval=run_eval).stdout
+
+
+@pytest.mark.parametrize("args", [["--sweep", "-p", "hypic"], ["--picture", "x.png"]])
+def test_options_that_contradict_each_other_are_refused(invoke: Invoke, args: list[str]) -> None:
+    result = invoke("eval", *args)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --")
