@@ -28,7 +28,9 @@ CONTROL_LOOKALIKES = [
 # Text as documents hold it: any script, odd white space, quotes and escapes, private-use characters; no surrogates.
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
 words = st.lists(
-    st.sampled_from(["The lease ends", " in May.", "\n", "\n\n", " ", "    ", "汉字", "é", "a", ": ", '"q"', "\r\n", "🙂"]),
+    st.sampled_from(
+        ["The lease ends", " in May.", "\n", "\n\n", " ", "    ", "汉字", "é", "a", ": ", '"q"', "\r\n", "🙂"],
+    ),
     max_size=20,
 ).map("".join)
 documents = st.one_of(words, text, st.lists(st.one_of(words, text), max_size=4).map("".join))

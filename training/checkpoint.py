@@ -37,7 +37,8 @@ def build_optimisers(model: Any, config: TrainConfig) -> tuple[Muon, torch.optim
         if "embed_tokens" in name:
             embeddings.append(parameter)
         else:
-            (matrices if parameter.ndim == 2 else rest).append(parameter)
+            gate = "in_proj_a" in name or "in_proj_b" in name  # a few rows of gates, no matrix to orthogonalise
+            (matrices if parameter.ndim == 2 and not gate else rest).append(parameter)
     adam = torch.optim.AdamW(
         [
             {"params": embeddings, "weight_decay": config.weight_decay},

@@ -25,6 +25,10 @@ class TrainConfig:
     """The recipe. Lengths in tokens, times as shares of the run's wall-clock budget unless named otherwise.
 
     Attributes:
+        constant_channel: Value of the first embedding channel of every token, which the projections can use as a bias.
+        write_gates: Weight of that channel in the write strength of each head. Slow heads begin with weak writes: a
+            delta rule that writes everything at half strength has overwritten its state after a few dozen tokens,
+            however slowly it decays, and no gradient tells it to keep anything longer.
         memories: Memory of the heads of every linear layer at initialisation, in tokens, one a head.
         min_level_steps: Steps a level lasts at least.
         level_up: Exact match on the copy tasks at which the next level starts.
@@ -53,6 +57,8 @@ class TrainConfig:
     weight_std: float = 0.06
     decay_projection_std: float = 0.02
     conv_bound: float = 0.5
+    constant_channel: float = 1.0
+    write_gates: tuple[float, ...] = (0.0, -1.0, -2.0, -2.5)
     memories: tuple[float, ...] = (20.0, 150.0, 1500.0, 5000.0)
 
     # optimisers
@@ -67,19 +73,19 @@ class TrainConfig:
     final_lr_share: float = 0.02
 
     # loss
-    document_loss: float = 0.05
+    document_loss: float = 0.1
 
     # curriculum
     levels: tuple[Level, ...] = (Level(1, 3), Level(2, 3), Level(2, 5), Level(3, 6), Level(5, 6), Level(8, 6))
     level_up: float = 0.75
     min_level_steps: int = 150
-    latest_level_share: tuple[float, ...] = (0.15, 0.22, 0.36, 0.46, 0.58)
+    latest_level_share: tuple[float, ...] = (0.15, 0.24, 0.33, 0.42, 0.54)
     earlier_share: float = 0.2
     copy_only_below: int = 1
-    state_from_level: int = 2
+    state_from_level: int = 1
 
     # sequences
-    tokens_per_step: int = 4000
+    tokens_per_step: int = 3200
     questions: tuple[int, int] = (8, 16)
     single_share: float = 0.15
     state_share: float = 0.3

@@ -37,8 +37,12 @@ def initialise(model: nn.Module, config: TrainConfig, seed: int) -> None:
             parameter.uniform_(-config.conv_bound, config.conv_bound, generator=generator)
         elif "embed_tokens" in name:
             parameter.normal_(0.0, config.embedding_std, generator=generator)
+            parameter[:, 0] = config.constant_channel
         elif "in_proj_a" in name:
             parameter.normal_(0.0, config.decay_projection_std, generator=generator)
+        elif "in_proj_b" in name:
+            parameter.normal_(0.0, config.weight_std, generator=generator)
+            parameter[:, 0] = torch.tensor(config.write_gates)
         elif parameter.ndim == 2:
             parameter.normal_(0.0, config.weight_std, generator=generator)
         elif name.endswith("linear_attn.norm.weight"):

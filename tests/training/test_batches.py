@@ -64,9 +64,7 @@ def test_steps_fill_the_budget_with_the_mix_of_the_recipe(encoder: Encoder) -> N
     batches = [sampler.batch(3, rng, 3000) for _ in range(30)]
     assert sum(b.num_tokens for b in batches) / len(batches) == pytest.approx(3000, rel=0.1)
     examples = [e for b in batches for e in b.examples]
-    assert sum(len(e.tasks) == 1 for e in examples) / len(examples) == pytest.approx(
-        config.single_share, abs=0.1
-    )
+    assert sum(len(e.tasks) == 1 for e in examples) / len(examples) == pytest.approx(config.single_share, abs=0.1)
     state = [task in ("running", "count") for e in examples for task in e.tasks]
     assert 0.25 < sum(state) / len(state) < 0.6
     only = [e for e in examples if e.sequence.state_only]

@@ -26,6 +26,7 @@ CONFIG = replace(
     num_kv_heads=2,
     head_dim=16,
     memories=(20.0, 1500.0),
+    write_gates=(0.0, -2.0),
     tokens_per_step=400,
     log_every_steps=2,
     eval_questions=2,

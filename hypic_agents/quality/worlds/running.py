@@ -11,10 +11,7 @@ from hypic_agents.quality.worlds.names import Names
 
 Change = Literal["ledger", "level", "place", "count"]
 
-ROOMS: Final = tuple(
-    "kitchen garden attic cellar library hall office garage bathroom bedroom studio workshop balcony chapel stable "
-    "kiosk lobby archive canteen laundry nursery pantry porch shed theatre tunnel yard lounge gallery corridor".split()
-)
+PLACES: Final = ("bay", "dock", "lane", "gate")
 _STORES: Final = tuple("depot store barn cellar wagon warehouse shop ship".split())
 _ITEMS: Final = tuple("crate barrel sack box book lamp coat bottle".split())
 _LEDGER_START: Final = (
@@ -69,20 +66,20 @@ _LEVELS: Final = (
     ),
 )  # fmt: skip
 _WALKS: Final = (
-    "{e} goes to the {d}", "{e} walks into the {d}", "{e} moves to the {d}", "{e} is seen in the {d}",
-    "you can find {e} in the {d}",
+    "{e} goes to {p} {d}", "{e} walks to {p} {d}", "{e} moves to {p} {d}", "{e} is seen at {p} {d}",
+    "you can find {e} at {p} {d}",
 )  # fmt: skip
 _CARRIES: Final = (
-    "{e} is pushed to the {d}", "someone takes {e} to the {d}", "{e} stands in the {d}", "{e} was moved to the {d}",
-    "you can find {e} in the {d}",
+    "{e} is pushed to {p} {d}", "someone takes {e} to {p} {d}", "{e} stands at {p} {d}", "{e} was moved to {p} {d}",
+    "you can find {e} at {p} {d}",
 )  # fmt: skip
-_WALK_ASK: Final = ("Where is {e} at the end?", "Where is {e} now?", "In which place is {e} at the end?")
+_WALK_ASK: Final = ("At which {p} is {e} at the end?", "At which {p} is {e} now?")
 _CARTS: Final = ("cart", "trolley", "piano", "trunk", "ladder")
 _WALKERS: Final = tuple("robot courier nurse guard cook inspector gardener driver cat visitor".split())
 _SORTS: Final = tuple("old new red blue green small large second".split())
 # noun, how it happens, how it is asked
 _HAPPENINGS: Final = (
-    ("gate", "opened", "open"), ("bell", "rang", "ring"), ("pump", "stopped", "stop"), ("train", "passed", "pass"),
+    ("door", "opened", "open"), ("bell", "rang", "ring"), ("pump", "stopped", "stop"), ("train", "passed", "pass"),
     ("printer", "failed", "fail"), ("horn", "sounded", "sound"), ("light", "flashed", "flash"),
     ("server", "restarted", "restart"),
 )  # fmt: skip
@@ -178,14 +175,15 @@ def make_walk(names: Names, rng: random.Random, steps: int) -> Tracked:
     """A person or thing that is in one place after another; the last document that tells counts."""
     person = rng.random() < 0.6
     ref = new_ref(names, rng, _WALKERS if person else _CARTS)
-    places: list[str] = []
-    while len(places) < steps:
-        place = rng.choice(ROOMS)
-        if not places or place != places[-1]:
-            places.append(place)
+    place = rng.choice(PLACES)
+    numbers: list[str] = []
+    while len(numbers) < steps:
+        number = str(rng.randint(1, 9))
+        if not numbers or number != numbers[-1]:
+            numbers.append(number)
     forms = _WALKS if person else _CARRIES
-    events = tuple(Event(rng.choice(forms).format(e=ref, d=place), place) for place in places)
-    return Tracked("place", ref, tuple(ask.format(e=ref) for ask in _WALK_ASK), events)
+    events = tuple(Event(rng.choice(forms).format(e=ref, p=place, d=number), number) for number in numbers)
+    return Tracked("place", ref, tuple(ask.format(e=ref, p=place) for ask in _WALK_ASK), events)
 
 
 def make_count(names: Names, rng: random.Random, times: int) -> tuple[Tracked, Tracked]:
