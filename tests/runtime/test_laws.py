@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 
 import pytest
 import torch
 
-from hypic_agents.core import SamplingParams
+from hypic_agents.core import Prompt, SamplingParams
+from hypic_agents.prompt import ChatTokenizer
 from hypic_agents.runtime.batch import LiveRun, Row
+from hypic_agents.runtime.models.registry import wrap
 from hypic_agents.runtime.policy import PRESETS
 from tests.runtime.models import FAMILIES, engine, hybrid, make_prompt, reference, segment_ids
 
@@ -37,7 +40,7 @@ def test_law_1_greedy_tokens_equal_transformers_over_64_steps(family: str) -> No
         )
     one = engine(family)
     one.tokenizer = _never_ends(one.tokenizer)
-    done = one.generate(make_like(ids), SamplingParams(max_tokens=64), "exact")
+    done = one.generate(Prompt(ids), SamplingParams(max_tokens=64), "exact")
     assert done.token_ids == tuple(out[0, len(ids) :].tolist())
 
 
@@ -134,15 +137,20 @@ def test_prefix_policy_is_exact() -> None:
     assert [s.state for s in got.report.spans] == ["hit", "hit", "live", "live"]
 
 
-def make_like(ids: tuple[int, ...]):  # type: ignore[no-untyped-def]
-    from hypic_agents.core import Prompt
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_stays_within_rounding_of_transformers(family: str) -> None:
+    plain = copy.deepcopy(reference(family)).to(torch.bfloat16)
+    ours = wrap(copy.deepcopy(plain))
+    ids = segment_ids(random.Random(17), 120)
+    with torch.inference_mode():
+        exact = reference(family)(torch.tensor([ids])).logits[0]
+        expected = plain(torch.tensor([ids])).logits[0].float()
+        got = ours.forward([Row((LiveRun(0, ids),), logits_from=len(ids))]).logits.float()
+    # bfloat16 itself is off by this much; ours may not be further from the truth than transformers'.
+    assert (got - exact).abs().mean() < 1.2 * (expected - exact).abs().mean()
 
-    return Prompt(ids)
 
-
-def _never_ends(tokenizer):  # type: ignore[no-untyped-def]
-    import copy
-
+def _never_ends(tokenizer: ChatTokenizer) -> ChatTokenizer:
     free = copy.copy(tokenizer)
     free.eos_token_ids = frozenset()
     return free

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from hypic_agents.errors import ModelNotFound, UnsupportedModel
 from hypic_agents.runtime.config import EngineConfig
@@ -101,7 +102,7 @@ def _pretrained(path: str, dtype: torch.dtype) -> Any:
         raise _unsupported(config.model_type)
     try:
         return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelNotFound(f"the weights of {path!r} cannot be read: {str(error).splitlines()[0]}") from error
 
 
