@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,13 +58,30 @@ def load_model(name: str, config: EngineConfig) -> LoadedModel:
     """
     device = _device(config.device)
     dtype = _dtype(config.model_dtype, device)
-    if name.startswith("random:"):
-        hf, tokenizer_path = random_model(name), str(TINY)
-    else:
-        path = str(TINY) if name == "tiny" else name
-        hf, tokenizer_path = _pretrained(path, dtype), path
-    hf = hf.to(device=device, dtype=dtype).eval().requires_grad_(False)
-    return LoadedModel(wrap(hf, self_test=config.self_test), tokenizer_path, _fingerprint(hf, dtype), name)
+    with _quiet_transformers():
+        if name.startswith("random:"):
+            hf, tokenizer_path = random_model(name), str(TINY)
+        else:
+            path = str(TINY) if name == "tiny" else name
+            hf, tokenizer_path = _pretrained(path, dtype), path
+        hf = hf.to(device=device, dtype=dtype).eval().requires_grad_(False)
+        model = wrap(hf, self_test=config.self_test)
+    return LoadedModel(model, tokenizer_path, _fingerprint(hf, dtype), name)
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No notes about slow fallbacks of the mixers we replace, and no bar for files that load in a moment."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        logging.enable_progress_bar()
 
 
 def wrap(hf: Any, *, self_test: bool = True) -> HybridModel:
