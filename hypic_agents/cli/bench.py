@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from hypic_agents.bench.hardware import hardware_line, with_provenance
 from hypic_agents.cli import options
 from hypic_agents.cli.output import command, show_rows
 
@@ -20,7 +22,7 @@ def warm(
     ctx: typer.Context,
     repeats: Repeats = 5,
     seed: options.Seed = 0,
-    model: options.Model = "tiny",
+    model: options.Model = "random:qwen3_5",
     policy: options.Policy = "hypic",
     threads: options.Threads = None,
     json: options.Json = False,
@@ -33,14 +35,14 @@ def warm(
 @app.command()
 def compose(
     ctx: typer.Context,
-    repeats: Repeats = 5,
+    repeats: Repeats = 15,
     seed: options.Seed = 0,
-    model: options.Model = "tiny",
+    model: options.Model = "random:qwen3_5",
     policy: options.Policy = "hypic",
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """What one more reused segment costs, by its length."""
+    """What composing a segment costs by its length, and what its transition adds to building it."""
     run = ctx.obj.bench_compose
     _bench(ctx, "Composition", run, repeats=repeats, seed=seed, model=model, policy=policy, threads=threads, json=json)
 
@@ -58,9 +60,12 @@ def _bench(
     json: bool,
 ) -> None:
     with command(as_json=json) as out:
+        started = time.perf_counter()
         with (
             options.open_engine(ctx, out, model=model, policy=policy, threads=threads) as engine,
             out.progress() as progress,
         ):
             result = run(engine, repeats=repeats, seed=seed, progress=progress)
-        out.result(result, lambda console: show_rows(console, title, result))
+        result = with_provenance(result, model=model, seconds=time.perf_counter() - started)
+        shown = result | {"hardware": hardware_line(result["hardware"])}
+        out.result(result, lambda console: show_rows(console, title, shown))

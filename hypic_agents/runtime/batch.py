@@ -83,6 +83,19 @@ class Step:
     capture: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class QueryBlock:
+    """Live tokens ``[start, stop)`` of a row attend to its first ``num_keys`` keys.
+
+    ``mask`` is bool ``[stop - start, num_keys]``; None where the causal flag, or a single query, says it all.
+    """
+
+    start: int
+    stop: int
+    num_keys: int
+    mask: Tensor | None
+
+
 @dataclass(slots=True)
 class PackedBatch:
     """Index tensors of one pass over T live tokens of R rows.
@@ -99,6 +112,8 @@ class PackedBatch:
         ungrid: ``[T]`` slot of every token in the flattened grid.
         steps: The chain.
         logit_index: ``[n]`` packed tokens whose logits are wanted.
+        any_transition: Whether some row follows a transition.
+        query_blocks, key_positions: By row, made by the first attention layer and shared by the others.
         outputs: Per layer, what the pass leaves behind (filled by the mixers).
     """
 
@@ -116,6 +131,6 @@ class PackedBatch:
     steps: tuple[Step, ...]
     logit_index: Tensor
     any_transition: bool
-    masks: dict[int, Tensor | None] = field(default_factory=dict)
+    query_blocks: dict[int, list[QueryBlock]] = field(default_factory=dict)
     key_positions: dict[int, Tensor] = field(default_factory=dict)
     outputs: dict[int, object] = field(default_factory=dict)

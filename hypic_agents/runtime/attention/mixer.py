@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypic_agents.runtime.attention.rotary import rotate
-from hypic_agents.runtime.batch import LiveRun, PackedBatch, ReusedRun, Row
+from hypic_agents.runtime.batch import LiveRun, PackedBatch, QueryBlock, ReusedRun, Row
 from hypic_agents.runtime.state import AttentionPayload, KVBuffer
+
+QUERY_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,15 @@ class AttentionMixer(nn.Module):
                 buffer = past
                 keys, values = past.extend(keys, values, row.start)
             buffers.append(buffer)
-            outputs.append(self._attend(q[live], keys, values, row_mask(batch, r, keys.shape[0])))
+            outputs.extend(self._attend_row(batch, r, q[live], keys, values))
         batch.outputs[self.layer_idx] = AttentionOutputs(k, v, tuple(buffers))
         return self.finish(torch.cat(outputs), rest).unsqueeze(0), None
+
+    def _attend_row(self, batch: PackedBatch, r: int, q: Tensor, keys: Tensor, values: Tensor) -> list[Tensor]:
+        return [
+            self._attend(q[block.start : block.stop], keys[: block.num_keys], values[: block.num_keys], block.mask)
+            for block in query_blocks(batch, r, keys.shape[0])
+        ]
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         out = F.scaled_dot_product_attention(
@@ -116,15 +124,24 @@ def key_positions(batch: PackedBatch, r: int) -> Tensor:
     return batch.key_positions[r]
 
 
-def row_mask(batch: PackedBatch, r: int, num_keys: int) -> Tensor | None:
-    """Bool ``[live, keys]``: a live token sees every key at or before its position. None where a flag says it all."""
-    if r not in batch.masks:
+def query_blocks(batch: PackedBatch, r: int, num_keys: int) -> list[QueryBlock]:
+    """How a row's live tokens attend: a live token sees every key at or before its position.
+
+    Live tokens are scattered, and most keys lie behind the early ones, so blocks of queries stop at the last key they
+    see; this also bounds the masks. The blocks are the same in every layer.
+    """
+    if r not in batch.query_blocks:
         row = batch.rows[r]
         positions = batch.positions[batch.row_slices[r]]
-        if row.mask is not None:
-            batch.masks[r] = row.mask
-        elif len(positions) == num_keys or len(positions) == 1:
-            batch.masks[r] = None
+        count = len(positions)
+        if row.mask is not None or count in (1, num_keys):
+            batch.query_blocks[r] = [QueryBlock(0, count, num_keys, row.mask)]
         else:
-            batch.masks[r] = positions[:, None] >= torch.arange(num_keys, device=positions.device)
-    return batch.masks[r]
+            at = torch.arange(num_keys, device=positions.device)
+            blocks = []
+            for start in range(0, count, QUERY_BLOCK):
+                stop = min(start + QUERY_BLOCK, count)
+                seen = int(positions[stop - 1]) + 1
+                blocks.append(QueryBlock(start, stop, seen, positions[start:stop, None] >= at[:seen]))
+            batch.query_blocks[r] = blocks
+    return batch.query_blocks[r]

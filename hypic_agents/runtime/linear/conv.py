@@ -42,7 +42,9 @@ def causal_conv(sources: Tensor, weight: Tensor, bias: Tensor | None, batch: Pac
     columns = weight.float().t()
     out = extended[:windows] * columns[0]
     for j in range(1, taps):
-        out = torch.addcmul(out, extended[j : j + windows], columns[j])
+        # In place where no gradient needs the sum so far: a fresh buffer each time costs three times as much.
+        sink = None if out.requires_grad else out
+        out = torch.addcmul(out, extended[j : j + windows], columns[j], out=sink)
     out = out.index_select(0, batch.conv_pick)
     if bias is not None:
         out = out + bias.float()
