@@ -69,7 +69,11 @@ class Sampler:
             tasks=tuple(chosen),
             num_questions=count,
         )
-        return self.encoder.encode(episode, state_only=only_state and rng.random() < config.state_only_share)
+        return self.encoder.encode(
+            episode,
+            state_only=only_state and rng.random() < config.state_only_share,
+            is_blind=lambda task: task in STATE_TASKS and rng.random() < config.blind_share,
+        )
 
     def _mixed(self, tasks: Sequence[str], rng: random.Random) -> list[str]:
         """Tasks of a sequence with many questions. A task named twice is asked twice as often."""

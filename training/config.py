@@ -38,6 +38,7 @@ class TrainConfig:
         state_from_level: Level from which running and count questions are asked.
         tokens_per_step: Tokens of a step over all workers.
         state_share: Share of sequences that ask running and count questions only.
+        blind_share: Share of all running and count questions that cannot attend to the documents.
         state_only_share: Share of those in which questions cannot attend to the documents.
     """
 
@@ -90,6 +91,7 @@ class TrainConfig:
     single_share: float = 0.15
     state_share: float = 0.3
     state_only_share: float = 0.75
+    blind_share: float = 0.7
 
     # isolation
     isolate_from: float = 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -39,8 +40,10 @@ class Encoder:
         # A byte-level token writes each byte as one character; offsets of the tokenizer itself may leave out spaces.
         self._bytes = [len(t.encode()) if i in special else len(t) for i, t in enumerate(tokens)]
 
-    def encode(self, episode: Any, *, state_only: bool = False) -> Example:
-        """Tokens, spans and answer targets of a whole chat.
+    def encode(
+        self, episode: Any, *, state_only: bool = False, is_blind: Callable[[str], bool] = frozenset[str]().__contains__
+    ) -> Example:
+        """Tokens, spans and answer targets of a whole chat. ``is_blind(task)`` says which questions may not look back.
 
         Raises:
             ValueError: a document or answer is not in the rendered chat, or an answer does not begin at a token.
@@ -65,6 +68,8 @@ class Encoder:
 
         mask = [False] * len(ids)
         question_of_target: list[int] = []
+        blind: list[tuple[int, int]] = []
+        turn = spans[-1][1] if spans else 0
         for number, question in enumerate(episode.questions):
             answer = question.answer.encode() + _END
             # Earlier assistant turns of a question's history hold calls, which are not answers.
@@ -75,6 +80,9 @@ class Encoder:
                 raise ValueError(f"answer {question.answer!r} is not a whole run of tokens")
             mask[first:last] = [True] * (last - first)
             question_of_target += [number] * (last - first)
+            if is_blind(question.task):
+                blind.append((turn, last))
+            turn = last
 
         sequence = TrainSequence(
             token_ids=tuple(ids),
@@ -82,6 +90,7 @@ class Encoder:
             spans=tuple(spans),
             prefix_end=bisect_right(ends, system_end),
             state_only=state_only,
+            blind=tuple(blind),
         )
         return Example(sequence, tuple(q.task for q in episode.questions), tuple(question_of_target))
 

@@ -22,6 +22,7 @@ class TrainSequence:
         prefix_end: Tokens up to the end of the system text, before the first span.
         state_only: Question and answer tokens may not attend to document tokens, so that what they need of them must
             come through the recurrent state.
+        blind: Token ranges ``[start, end)`` of single questions with their answers for which the same holds.
     """
 
     token_ids: tuple[int, ...]
@@ -29,6 +30,7 @@ class TrainSequence:
     spans: tuple[tuple[int, int], ...]
     prefix_end: int
     state_only: bool = False
+    blind: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

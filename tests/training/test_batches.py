@@ -3,11 +3,13 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 import toy
 
 from training.batches import Sampler, held_out
 from training.config import Level, TrainConfig
 from training.encode import Encoder
+from training.plain_forward import attention_mask
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,28 @@ def test_masks_cover_answers_and_spans_cover_documents(encoder: Encoder) -> None
     assert not any(s.answer_mask[: s.spans[-1][1]])
     assert example.tasks == tuple(q.task for q in episode.questions)
     assert len(example.question_of_target) == sum(s.answer_mask)
+
+
+def test_blind_questions_see_no_document_and_others_do(encoder: Encoder) -> None:
+    episode = toy.make_episode(random.Random(1), num_documents=2, facts_per_document=4, split="train", num_questions=5)
+    tasks = {question.task for question in episode.questions}
+    assert len(tasks) > 1
+    chosen = min(tasks)
+    example = encoder.encode(episode, is_blind=lambda task: task == chosen)
+    s = example.sequence
+    assert len(s.blind) == sum(task == chosen for task in example.tasks)
+    for (start, end), question in zip(s.blind, [q for q in episode.questions if q.task == chosen], strict=True):
+        text = encoder.tokenizer.decode(s.token_ids[start:end])
+        assert question.text in text
+        assert text.endswith(question.answer + "<|im_end|>")
+    mask = attention_mask([s], len(s.token_ids))[0, 0]
+    blind = torch.zeros(len(s.token_ids), dtype=torch.bool)
+    for start, end in s.blind:
+        blind[start:end] = True
+    first, stop = s.spans[0]
+    later = torch.arange(len(s.token_ids)) >= s.spans[-1][1]
+    assert not mask[blind][:, first:stop].any()
+    assert mask[later & ~blind][:, first:stop].all()
 
 
 def test_masks_survive_text_beyond_ascii(encoder: Encoder) -> None:
