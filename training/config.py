@@ -63,7 +63,7 @@ class TrainConfig:
     memories: tuple[float, ...] = (20.0, 150.0, 1500.0, 5000.0)
 
     # optimisers
-    muon_lr: float = 0.015
+    muon_lr: float = 0.02
     muon_momentum: float = 0.95
     adam_lr: float = 3e-3
     adam_betas: tuple[float, float] = (0.9, 0.98)
@@ -78,9 +78,9 @@ class TrainConfig:
 
     # curriculum
     levels: tuple[Level, ...] = (Level(1, 3), Level(2, 3), Level(2, 5), Level(3, 6), Level(5, 6), Level(8, 6))
-    level_up: float = 0.75
+    level_up: float = 0.85
     min_level_steps: int = 150
-    latest_level_share: tuple[float, ...] = (0.15, 0.24, 0.33, 0.42, 0.54)
+    latest_level_share: tuple[float, ...] = (0.16, 0.28, 0.42, 0.58, 0.76)
     earlier_share: float = 0.2
     copy_only_below: int = 1
     state_from_level: int = 1
@@ -89,13 +89,13 @@ class TrainConfig:
     tokens_per_step: int = 3200
     questions: tuple[int, int] = (8, 16)
     single_share: float = 0.15
-    state_share: float = 0.3
+    state_share: float = 0.2
     state_only_share: float = 0.75
     blind_share: float = 0.7
 
     # isolation
     isolate_from: float = 0.5
-    isolate_share: float = 0.5
+    isolate_share: float = 0.4
     head_seams: tuple[int, ...] = (4, 8, 8, 8, 16)
     tail_seam: int = 2
     condition_share: float = 0.5

@@ -15,7 +15,7 @@ from hypic_agents.quality.worlds.schema import Attribute, Entity, Fact, alike_en
 from hypic_agents.quality.worlds.tables import ATTRIBUTES
 
 _STYLES: Final[tuple[Style, ...]] = ("prose", "sheet", "file", "memory", "trace", "result")
-_STYLE_WEIGHTS: Final = (36, 14, 13, 15, 14, 8)
+_STYLE_WEIGHTS: Final = (42, 9, 9, 18, 17, 5)
 _THEMES: Final[dict[Style, tuple[str, ...]]] = {
     "prose": ("person", "city", "company", "product", "policy", "project", "service", "shipment"),
     "sheet": ("product", "policy", "company", "city", "project"),

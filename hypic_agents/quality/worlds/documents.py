@@ -113,7 +113,7 @@ def _topic(items: Sequence[Item]) -> str:
 
 
 def _prose(rng: random.Random, items: Sequence[Item]) -> str:
-    texts = _say(rng, _ordered(rng, items), 0.4)
+    texts = _say(rng, _ordered(rng, items), 0.15)
     body = (" " if rng.random() < 0.75 else "\n").join(texts)
     if rng.random() < 0.25:
         return body
@@ -122,14 +122,14 @@ def _prose(rng: random.Random, items: Sequence[Item]) -> str:
 
 
 def _memory(rng: random.Random, items: Sequence[Item]) -> str:
-    texts = _say(rng, _ordered(rng, items), 0.15)
-    bullet = rng.choice(("- ", "* ", "Note: ", "Remember: ", ""))
+    texts = _say(rng, _ordered(rng, items), 0.0)
+    bullet = rng.choice(("- ", "* ", ""))
     lines = [bullet + text for text in texts]
     return "\n".join((rng.choice(_MEMORY_TITLES), *lines) if rng.random() < 0.8 else lines)
 
 
 def _trace(rng: random.Random, items: Sequence[Item]) -> str:
-    texts = _say(rng, _ordered(rng, items), 0.1)
+    texts = _say(rng, _ordered(rng, items), 0.0)
     style = rng.randrange(4)
     minute, lines = rng.randrange(480, 1000), []
     for number, text in enumerate(texts, start=1):
@@ -140,8 +140,8 @@ def _trace(rng: random.Random, items: Sequence[Item]) -> str:
 
 
 def _sheet(rng: random.Random, items: Sequence[Item]) -> str:
-    head = rng.choice(("# {n}", "{n}", "== {n} ==", "Sheet: {n}", "[{n}]", "**{n}**"))
-    line = rng.choice(("{k}: {v}", "- {k}: {v}", "{k} = {v}", "* {k}: {v}", "{k} - {v}"))
+    head = rng.choice(("# {n}", "{n}"))
+    line = rng.choice(("{k}: {v}", "- {k}: {v}"))
     blocks = []
     for group in _grouped(rng, items):
         facts = [item for item in group if isinstance(item, Fact)]
@@ -152,7 +152,7 @@ def _sheet(rng: random.Random, items: Sequence[Item]) -> str:
 
 def _result(rng: random.Random, items: Sequence[Item]) -> str:
     call, blocks = rng.choice(_CALLS), []
-    head = rng.choice(('{c}("{n}") ->', "Result of {c}: {n}", '{c}("{n}") returned', "Tool {c}, {n}:"))
+    head = rng.choice(('{c}("{n}") ->', "Result of {c}: {n}"))
     for group in _grouped(rng, items):
         facts = [item for item in group if isinstance(item, Fact)]
         record = {fact.attribute.label.replace(" ", "_"): fact.value for fact in facts}

@@ -86,8 +86,10 @@ class Names:
                 return pair
 
     def person(self, first: str = "", last: str = "") -> str:
-        """A full name; ``first`` or ``last`` fixes one part (for names that are nearly alike)."""
+        """A surname, or a full name; ``first`` or ``last`` fixes one part (for names that are nearly alike)."""
         rng = self._rng
+        if not first and not last and rng.random() < 0.6:
+            return self.word()
         plain_last = not last and rng.random() < 0.15
         while True:
             given = first or (rng.choice(FIRST_NAMES) if plain_last or rng.random() < 0.65 else self.word())
