@@ -110,6 +110,7 @@ class PackedBatch:
         tail_bank: The conv tails that the bank rows stand for: ("past", row) or a payload.
         grid: ``[N, C]`` token index of every chunk slot, T where padded.
         ungrid: ``[T]`` slot of every token in the flattened grid.
+        in_order: The grid's slots hold the tokens in order, padded only at the end (one row with one live run).
         steps: The chain.
         logit_index: ``[n]`` packed tokens whose logits are wanted.
         any_transition: Whether some row follows a transition.
@@ -131,6 +132,7 @@ class PackedBatch:
     steps: tuple[Step, ...]
     logit_index: Tensor
     any_transition: bool
+    in_order: bool
     query_blocks: dict[int, list[QueryBlock]] = field(default_factory=dict)
     key_positions: dict[int, Tensor] = field(default_factory=dict)
     outputs: dict[int, object] = field(default_factory=dict)

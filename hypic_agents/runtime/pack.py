@@ -104,6 +104,7 @@ def pack(rows: Sequence[Row], conv_width: int, device: torch.device | str = "cpu
     ungrid = torch.empty(total, dtype=torch.long)
     used = flat < total
     ungrid[flat[used]] = used.nonzero().squeeze(-1)
+    in_order = bool((flat[:total] == torch.arange(total)).all())
     return PackedBatch(
         rows=tuple(rows),
         token_ids=torch.tensor(token_ids, dtype=torch.long, device=device),
@@ -118,6 +119,7 @@ def pack(rows: Sequence[Row], conv_width: int, device: torch.device | str = "cpu
         ungrid=ungrid.to(device),
         steps=tuple(steps),
         logit_index=torch.tensor(logit_index, dtype=torch.long, device=device),
+        in_order=in_order,
         any_transition=any(isinstance(e, LiveRun) and e.begin_transition for row in rows for e in row.elements),
     )
 

@@ -72,7 +72,7 @@ class LinearMixer(nn.Module):
             None if made.beta is None else _to_chunks(made.beta, batch),
         )
         chain = run_chain(factors, batch, self.layer_idx)
-        outputs = chain.outputs.transpose(1, 2).flatten(0, 1).index_select(0, batch.ungrid)
+        outputs = _from_chunks(chain.outputs, batch)
         batch.outputs[self.layer_idx] = LinearOutputs(
             chain, _pick(sources, batch.tail_sources), _pick(sources, batch.capture_tails)
         )
@@ -83,9 +83,19 @@ def _to_chunks(x: Tensor, batch: PackedBatch) -> Tensor:
     """``[T, H, ...]`` to ``[N, H, C, ...]`` in float32, zeros where padded."""
     grid = batch.grid
     x = x.float() if x.dtype != torch.float64 else x
-    if grid.numel() > x.shape[0]:
-        x = F.pad(x.flatten(1), (0, 0, 0, 1)).view(x.shape[0] + 1, *x.shape[1:])
-    return x.index_select(0, grid.reshape(-1)).view(*grid.shape, *x.shape[1:]).transpose(1, 2).contiguous()
+    padding = grid.numel() - x.shape[0]
+    if batch.in_order:
+        chunks = F.pad(x.flatten(1), (0, 0, 0, padding)) if padding else x
+    else:
+        padded = F.pad(x.flatten(1), (0, 0, 0, 1)) if padding else x
+        chunks = padded.index_select(0, grid.reshape(-1))
+    return chunks.view(*grid.shape, *x.shape[1:]).transpose(1, 2).contiguous()
+
+
+def _from_chunks(chunks: Tensor, batch: PackedBatch) -> Tensor:
+    """``[N, H, C, V]`` to ``[T, H, V]``."""
+    slots = chunks.transpose(1, 2).flatten(0, 1)
+    return slots[: len(batch.token_ids)] if batch.in_order else slots.index_select(0, batch.ungrid)
 
 
 def _pick(sources: Tensor, index: Tensor) -> Tensor:
