@@ -13,7 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hypic_agents.core import Prompt, SamplingParams, Segment
+from hypic_agents.cli.demo_data import shuffled
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.quality.worlds import Episode, Question, make_episode
 from hypic_agents.runtime.engine import Engine
 
@@ -23,17 +24,10 @@ ORDERS = 3
 SAMPLING = SamplingParams(max_tokens=40)
 
 
-def in_order(rng: random.Random, documents: tuple[Segment, ...], kept: tuple[int, ...]) -> list[Segment]:
-    """The documents shuffled, those of ``kept`` still following each other as before."""
-    order = rng.sample(range(len(documents)), len(documents))
-    places = sorted(order.index(i) for i in kept)
-    for place, i in zip(places, sorted(kept), strict=True):
-        order[place] = i
-    return [documents[i] for i in order]
-
-
-def kept_order(question: Question) -> tuple[int, ...]:
-    return question.needs if question.task in ("override", "running") else ()
+def in_order(episode: Episode, question: Question) -> tuple[str, ...]:
+    """Sources whose order the answer depends on."""
+    needs = question.needs if question.task in ("override", "running") else ()
+    return tuple(episode.documents[i].source_id for i in sorted(needs))
 
 
 def prompts(engine: Engine, episode: Episode, question: Question) -> list[Prompt]:
@@ -41,7 +35,7 @@ def prompts(engine: Engine, episode: Episode, question: Question) -> list[Prompt
     return [
         engine.builder.build(
             system=episode.system,
-            documents=in_order(rng, episode.documents, kept_order(question)),
+            documents=shuffled(episode.documents, in_order(episode, question), rng),
             question=question.text,
         )
         for _ in range(ORDERS)
@@ -70,7 +64,7 @@ def as_json(episode: Episode, questions: list[Question]) -> dict[str, Any]:
                 "task": q.task,
                 "text": q.text,
                 "expected": q.answer,
-                "in_order": [episode.documents[i].source_id for i in kept_order(q)],
+                "in_order": in_order(episode, q),
             }
             for q in questions
         ],

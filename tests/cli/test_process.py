@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import hypic_agents
 
-needs_model = pytest.mark.skipif(
-    find_spec("hypic_agents.runtime.engine") is None
-    or not (Path(hypic_agents.__file__).parent / "models_data").is_dir(),
-    reason="the engine and the demo model are not built yet",
-)
 SCRIPT = Path(sys.executable).with_name("hypic-agents")
 
 
@@ -55,14 +49,12 @@ def test_missing_document_as_json(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: ")
 
 
-@needs_model
 def test_unknown_model() -> None:
     done = run("ask", "--json", "--model", "./no/such/model", "Who?")
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["type"] == "ModelNotFound"
 
 
-@needs_model
 def test_ask_the_packaged_model(tmp_path: Path) -> None:
     sheet = tmp_path / "mira.txt"
     sheet.write_text("Mira Soldane lives in Tarnovo. Mira Soldane drives a blue van.\n" * 3, encoding="utf-8")
@@ -73,7 +65,6 @@ def test_ask_the_packaged_model(tmp_path: Path) -> None:
     assert data["usage"]["prompt_tokens"] == data["report"]["prompt_tokens"]
 
 
-@needs_model
 @pytest.mark.slow
 def test_demo_on_the_packaged_model() -> None:
     done = run("demo", "--json")

@@ -172,8 +172,6 @@ def test_loads_from_a_directory(tmp_path: Path) -> None:
 
 def test_the_bundled_tokenizer_keeps_the_promises() -> None:
     path = Path(hypic_agents.__file__).parent / "models_data" / "hypic-tiny"
-    if not (path / "tokenizer.json").exists():
-        pytest.skip("no bundled model in this checkout")
     tokenizer = ChatTokenizer.from_pretrained(str(path))
     messages = chat("Mira Soldane lives in Tarnovo.", "Yes.", "Where?")
     expected = tokenizer._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
