@@ -103,14 +103,14 @@ class PackedBatch:
     Attributes:
         token_ids, positions: ``[T]``.
         row_slices: Where each row's live tokens lie in the packed order.
-        history: ``[M]`` sources of the conv's input: token index, or T + bank row, or the zero row (last).
+        history: ``[M]`` sources of the conv's input, which are ``conv_width - 1`` zero rows, T tokens, then the bank.
         conv_pick: ``[T]`` where each token's conv output lies among the ``M - (conv_width - 1)`` windows.
         tail_sources: ``[R, conv_width - 1]`` sources of every row's conv tail at its end.
         capture_tails: ``[captures, conv_width - 1]`` likewise at captured run ends, in order of capture.
         tail_bank: The conv tails that the bank rows stand for: ("past", row) or a payload.
         grid: ``[N, C]`` token index of every chunk slot, T where padded.
         ungrid: ``[T]`` slot of every token in the flattened grid.
-        in_order: The grid's slots hold the tokens in order, padded only at the end (one row with one live run).
+        in_order: The grid's slots hold the tokens in order, padded only at the end (one row whose runs fill their chunks).
         steps: The chain.
         logit_index: ``[n]`` packed tokens whose logits are wanted.
         any_transition: Whether some row follows a transition.

@@ -55,13 +55,12 @@ def pack(rows: Sequence[Row], conv_width: int, device: torch.device | str = "cpu
 
     def bank_sources(item: int | SegmentPayload) -> list[int]:
         bank.append(item)
-        first = total + (len(bank) - 1) * width
+        first = width + total + (len(bank) - 1) * width
         return list(range(first, first + width))
 
-    zero = -1  # replaced by the index of the zero row once the bank's size is known
     for r, row in enumerate(rows):
         row_start = len(token_ids)
-        recent = bank_sources(r) if row.past is not None else [zero] * width
+        recent = bank_sources(r) if row.past is not None else list(range(width))
         moves: list[Chunk | ReusedRun] = []
         for element in row.elements:
             if isinstance(element, ReusedRun):
@@ -75,8 +74,9 @@ def pack(rows: Sequence[Row], conv_width: int, device: torch.device | str = "cpu
             positions.extend(range(element.start, element.start + element.length))
             conv_pick.extend(range(len(history), len(history) + element.length))
             history.extend(recent)
-            history.extend(range(first, first + element.length))
-            recent = (recent + list(range(first, first + element.length)))[-width:] if width else []
+            own = range(width + first, width + first + element.length)
+            history.extend(own)
+            recent = [*recent, *own][len(own) :]
             pieces = list(range(first, first + element.length, size))
             for i, at in enumerate(pieces):
                 stop = min(at + size, first + element.length)
@@ -93,24 +93,22 @@ def pack(rows: Sequence[Row], conv_width: int, device: torch.device | str = "cpu
     steps, grid = _steps(plan, size, total)
     # Captures come out of the chain in step order; the tails must follow the same order.
     order = sorted(range(len(capture_order)), key=lambda i: (capture_order[i][1], capture_order[i][0]))
-    zero_row = total + len(bank) * width
 
     def sources(values: list[list[int]]) -> Tensor:
-        fixed = [[zero_row if i == zero else i for i in one] for one in values]
-        return torch.tensor(fixed, dtype=torch.long, device=device).reshape(len(values), width)
+        return torch.tensor(values, dtype=torch.long, device=device).reshape(len(values), width)
 
     grid_t = torch.tensor(grid, dtype=torch.long).reshape(-1, size)
     flat = grid_t.reshape(-1)
     ungrid = torch.empty(total, dtype=torch.long)
     used = flat < total
     ungrid[flat[used]] = used.nonzero().squeeze(-1)
-    in_order = bool((flat[:total] == torch.arange(total)).all())
+    in_order = len(rows) == 1 and bool((flat[:total] == torch.arange(total)).all())
     return PackedBatch(
         rows=tuple(rows),
         token_ids=torch.tensor(token_ids, dtype=torch.long, device=device),
         positions=torch.tensor(positions, dtype=torch.long, device=device),
         row_slices=tuple(row_slices),
-        history=torch.tensor([zero_row if i == zero else i for i in history], dtype=torch.long, device=device),
+        history=torch.tensor(history, dtype=torch.long, device=device),
         conv_pick=torch.tensor(conv_pick, dtype=torch.long, device=device),
         tail_sources=sources(tails),
         capture_tails=sources([captured[i] for i in order]),

@@ -45,9 +45,10 @@ def test_law_1_greedy_tokens_equal_transformers_over_64_steps(family: str) -> No
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_law_1_batched_rows_do_not_touch_each_other(family: str) -> None:
+@pytest.mark.parametrize("lengths", [(1, 17, 64, 130, 3), (64, 64), (16, 16, 16), (1, 1)], ids=str)
+def test_law_1_batched_rows_do_not_touch_each_other(family: str, lengths: tuple[int, ...]) -> None:
     rng = random.Random(3)
-    rows = [segment_ids(rng, n) for n in (1, 17, 64, 130, 3)]
+    rows = [segment_ids(rng, n) for n in lengths]
     with torch.inference_mode():
         ours = hybrid(family).forward([Row((LiveRun(0, ids),)) for ids in rows]).logits
         for got, ids in zip(ours, rows, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hypic_agents.runtime.batch import PackedBatch
@@ -10,7 +11,7 @@ from hypic_agents.runtime.state import LinearPayload, LinearState, SegmentPayloa
 
 
 def conv_sources(inputs: Tensor, batch: PackedBatch, layer: int) -> Tensor:
-    """All rows the conv may look at: live inputs ``[T, C]``, conv tails of past and payloads, one zero row."""
+    """All rows the conv may look at: zero rows, live inputs ``[T, C]``, conv tails of past and payloads."""
     tails = []
     for item in batch.tail_bank:
         if isinstance(item, SegmentPayload):
@@ -23,8 +24,10 @@ def conv_sources(inputs: Tensor, batch: PackedBatch, layer: int) -> Tensor:
             state = past.layers[layer]
             assert isinstance(state, LinearState)
             tails.append(state.conv_tail)
-    zero = inputs.new_zeros(1, inputs.shape[-1])
-    return torch.cat((inputs, *(t.to(inputs.dtype) for t in tails), zero))
+    width = batch.tail_sources.shape[-1]
+    if not tails:
+        return F.pad(inputs, (0, 0, width, 0))
+    return torch.cat((inputs.new_zeros(width, inputs.shape[-1]), inputs, *(t.to(inputs.dtype) for t in tails)))
 
 
 def causal_conv(sources: Tensor, weight: Tensor, bias: Tensor | None, batch: PackedBatch) -> Tensor:
@@ -37,7 +40,8 @@ def causal_conv(sources: Tensor, weight: Tensor, bias: Tensor | None, batch: Pac
     """
     taps = weight.shape[-1]
     # float32 accumulation: four products in bfloat16 would round three times.
-    extended = sources.index_select(0, batch.history).float()
+    lies_ready = batch.in_order and not batch.tail_bank  # the sources are the history, token by token
+    extended = (sources if lies_ready else sources.index_select(0, batch.history)).float()
     windows = extended.shape[0] - (taps - 1)
     columns = weight.float().t()
     out = extended[:windows] * columns[0]
@@ -45,7 +49,7 @@ def causal_conv(sources: Tensor, weight: Tensor, bias: Tensor | None, batch: Pac
         # In place where no gradient needs the sum so far: a fresh buffer each time costs three times as much.
         sink = None if out.requires_grad else out
         out = torch.addcmul(out, extended[j : j + windows], columns[j], out=sink)
-    out = out.index_select(0, batch.conv_pick)
+    out = out if lies_ready else out.index_select(0, batch.conv_pick)
     if bias is not None:
         out = out + bias.float()
     return out.to(sources.dtype)
