@@ -110,7 +110,7 @@ class PackedBatch:
         tail_bank: The conv tails that the bank rows stand for: ("past", row) or a payload.
         grid: ``[N, C]`` token index of every chunk slot, T where padded.
         ungrid: ``[T]`` slot of every token in the flattened grid.
-        in_order: The grid's slots hold the tokens in order, padded only at the end (one row whose runs fill their chunks).
+        in_order: The grid's slots hold the tokens in order, padded only at the end (a single row).
         steps: The chain.
         logit_index: ``[n]`` packed tokens whose logits are wanted.
         any_transition: Whether some row follows a transition.
