@@ -133,6 +133,6 @@ class PackedBatch:
     logit_index: Tensor
     any_transition: bool
     in_order: bool
-    query_blocks: dict[int, list[QueryBlock]] = field(default_factory=dict)
+    query_blocks: dict[tuple[int, int], list[QueryBlock]] = field(default_factory=dict)
     key_positions: dict[int, Tensor] = field(default_factory=dict)
     outputs: dict[int, object] = field(default_factory=dict)

@@ -37,9 +37,16 @@ class AttentionMixer(nn.Module):
     layer_idx: int
     scaling: float
 
+    # The last layer's outputs are read at the tokens whose logits are wanted and nowhere else.
+    is_last: bool = False
+
     @abstractmethod
-    def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor, Any]:
-        """``[T, D]`` to q ``[T, H, D]``, k, v ``[T, Hkv, D]`` (normalised, no RoPE) and what ``finish`` needs."""
+    def queries(self, hidden: Tensor) -> tuple[Tensor, Any]:
+        """``[T, D]`` to q ``[T, H, D]`` (normalised, no RoPE) and what ``finish`` needs."""
+
+    @abstractmethod
+    def keys_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """``[T, D]`` to k, v ``[T, Hkv, D]`` (k normalised, no RoPE)."""
 
     @abstractmethod
     def finish(self, outputs: Tensor, rest: Any) -> Tensor:
@@ -49,33 +56,45 @@ class AttentionMixer(nn.Module):
         self, hidden_states: Tensor, position_embeddings: tuple[Tensor, Tensor], hypic_batch: PackedBatch, **_: Any
     ) -> tuple[Tensor, None]:
         batch = hypic_batch
+        hidden = hidden_states.squeeze(0)
         cos, sin = position_embeddings
-        q, k, v, rest = self.project(hidden_states.squeeze(0))
-        q = rotate(q, cos[batch.positions], sin[batch.positions])
-        outputs = []
+        k, v = self.keys_values(hidden)
+        picked = batch.logit_index if self.is_last else None
+        q, rest = self.queries(hidden if picked is None else hidden.index_select(0, picked))
+        at = batch.positions if picked is None else batch.positions.index_select(0, picked)
+        q = rotate(q, cos[at], sin[at])
+        outputs = [q[:0]]
         buffers = []
+        used = 0
         for r, row in enumerate(batch.rows):
-            live = batch.row_slices[r]
-            keys, values = _row_keys(row, k[live], v[live], self.layer_idx)
-            at = key_positions(batch, r)
-            keys = rotate(keys, cos[at], sin[at])
-            if row.past is None:
-                buffer = KVBuffer(keys, values, keys.shape[0])
-            else:
-                past = row.past.layers[self.layer_idx]
-                assert isinstance(past, KVBuffer)
-                buffer = past
-                keys, values = past.extend(keys, values, row.start)
+            keys, values, buffer = self._row_keys(batch, r, k, v, (cos, sin))
             buffers.append(buffer)
-            outputs.extend(self._attend_row(batch, r, q[live], keys, values))
+            live = batch.row_slices[r]
+            count = live.stop - live.start if picked is None else row.logits_from
+            outputs += [
+                self._attend(q[used + b.start : used + b.stop], keys[: b.num_keys], values[: b.num_keys], b.mask)
+                for b in query_blocks(batch, r, keys.shape[0], count)
+            ]
+            used += count
         batch.outputs[self.layer_idx] = AttentionOutputs(k, v, tuple(buffers))
-        return self.finish(torch.cat(outputs), rest).unsqueeze(0), None
+        mixed = self.finish(torch.cat(outputs), rest)
+        if picked is not None:
+            mixed = torch.zeros_like(hidden).index_copy(0, picked, mixed)
+        return mixed.unsqueeze(0), None
 
-    def _attend_row(self, batch: PackedBatch, r: int, q: Tensor, keys: Tensor, values: Tensor) -> list[Tensor]:
-        return [
-            self._attend(q[block.start : block.stop], keys[: block.num_keys], values[: block.num_keys], block.mask)
-            for block in query_blocks(batch, r, keys.shape[0])
-        ]
+    def _row_keys(
+        self, batch: PackedBatch, r: int, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, KVBuffer]:
+        """All keys (RoPE applied) and values of a row, past ones first, and the buffer that holds them."""
+        row, live = batch.rows[r], batch.row_slices[r]
+        keys, values = _new_keys(row, k[live], v[live], self.layer_idx)
+        at = key_positions(batch, r)
+        keys = rotate(keys, rope[0][at], rope[1][at])
+        if row.past is None:
+            return keys, values, KVBuffer(keys, values, keys.shape[0])
+        past = row.past.layers[self.layer_idx]
+        assert isinstance(past, KVBuffer)
+        return *past.extend(keys, values, row.start), past
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         out = F.scaled_dot_product_attention(
@@ -90,7 +109,7 @@ class AttentionMixer(nn.Module):
         return out.squeeze(0).transpose(0, 1)
 
 
-def _row_keys(row: Row, k: Tensor, v: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+def _new_keys(row: Row, k: Tensor, v: Tensor, layer: int) -> tuple[Tensor, Tensor]:
     """Keys (no RoPE) and values of everything the row's elements cover, in order of position."""
     if len(row.elements) == 1 and isinstance(row.elements[0], LiveRun):
         return k, v
@@ -124,24 +143,24 @@ def key_positions(batch: PackedBatch, r: int) -> Tensor:
     return batch.key_positions[r]
 
 
-def query_blocks(batch: PackedBatch, r: int, num_keys: int) -> list[QueryBlock]:
-    """How a row's live tokens attend: a live token sees every key at or before its position.
+def query_blocks(batch: PackedBatch, r: int, num_keys: int, count: int) -> list[QueryBlock]:
+    """How the last ``count`` live tokens of a row attend: each sees every key at or before its position.
 
     Live tokens are scattered, and most keys lie behind the early ones, so blocks of queries stop at the last key they
-    see; this also bounds the masks. The blocks are the same in every layer.
+    see; this also bounds the masks. The blocks are the same in every layer with the same queries.
     """
-    if r not in batch.query_blocks:
-        row = batch.rows[r]
+    if (r, count) not in batch.query_blocks:
+        mask = batch.rows[r].mask
         positions = batch.positions[batch.row_slices[r]]
-        count = len(positions)
-        if row.mask is not None or count in (1, num_keys):
-            batch.query_blocks[r] = [QueryBlock(0, count, num_keys, row.mask)]
-        else:
+        positions = positions[len(positions) - count :]
+        blocks = []
+        if count and (mask is not None or count in (1, num_keys)):
+            blocks.append(QueryBlock(0, count, num_keys, None if mask is None else mask[mask.shape[0] - count :]))
+        elif count:
             at = torch.arange(num_keys, device=positions.device)
-            blocks = []
             for start in range(0, count, QUERY_BLOCK):
                 stop = min(start + QUERY_BLOCK, count)
                 seen = int(positions[stop - 1]) + 1
                 blocks.append(QueryBlock(start, stop, seen, positions[start:stop, None] >= at[:seen]))
-            batch.query_blocks[r] = blocks
-    return batch.query_blocks[r]
+        batch.query_blocks[r, count] = blocks
+    return batch.query_blocks[r, count]

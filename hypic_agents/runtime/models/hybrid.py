@@ -41,6 +41,8 @@ class HybridModel:
         self.mixers: list[LinearMixer | AttentionMixer] = [
             layer.linear_attn if hasattr(layer, "linear_attn") else layer.self_attn for layer in decoder.layers
         ]
+        if isinstance(self.mixers[-1], AttentionMixer):
+            self.mixers[-1].is_last = True
         self.conv_width = max((m.conv_width for m in self.mixers if isinstance(m, LinearMixer)), default=1)
         self._rope: tuple[Tensor, Tensor] | None = None
 

@@ -111,11 +111,13 @@ class GatedAttentionMixer(AttentionMixer):
         self.head_dim = source.head_dim
         self.scaling = source.scaling
 
-    def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor, Any]:
+    def queries(self, hidden: Tensor) -> tuple[Tensor, Any]:
         q, gate = self.q_proj(hidden).unflatten(-1, (-1, 2 * self.head_dim)).chunk(2, dim=-1)
+        return self.q_norm(q), gate.flatten(-2)
+
+    def keys_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         k = self.k_proj(hidden).unflatten(-1, (-1, self.head_dim))
-        v = self.v_proj(hidden).unflatten(-1, (-1, self.head_dim))
-        return self.q_norm(q), self.k_norm(k), v, gate.flatten(-2)
+        return self.k_norm(k), self.v_proj(hidden).unflatten(-1, (-1, self.head_dim))
 
     def finish(self, outputs: Tensor, rest: Any) -> Tensor:
         projected: Tensor = self.o_proj(outputs.flatten(-2) * torch.sigmoid(rest))
