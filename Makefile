@@ -81,7 +81,7 @@ eval: $(RUNTIME) ## answer quality of every reuse policy against full recompute
 
 train: $(RUNTIME) ## train the demo model again (long)
 	$(say) "training the demo model"
-	@$(BIN)/python -m training.train --out runs/tiny --minutes 47 --threads 2
+	@$(BIN)/python -m training.train --out runs/tiny --minutes 100 --threads 2
 
 clean: ## remove caches and build outputs; the virtual environment stays
 	$(say) "removing caches and build outputs"

@@ -80,8 +80,8 @@ class TrainConfig:
     levels: tuple[Level, ...] = (Level(1, 3), Level(2, 3), Level(2, 5), Level(3, 6), Level(5, 6), Level(8, 6))
     level_up: float = 0.85
     min_level_steps: int = 150
-    latest_level_share: tuple[float, ...] = (0.16, 0.28, 0.42, 0.58, 0.76)
-    earlier_share: float = 0.2
+    latest_level_share: tuple[float, ...] = (0.10, 0.18, 0.27, 0.37, 0.48)
+    earlier_share: float = 0.4
     copy_only_below: int = 1
     state_from_level: int = 1
 
@@ -95,7 +95,7 @@ class TrainConfig:
 
     # isolation
     isolate_from: float = 0.5
-    isolate_share: float = 0.4
+    isolate_share: float = 0.5
     head_seams: tuple[int, ...] = (4, 8, 8, 8, 16)
     tail_seam: int = 2
     condition_share: float = 0.5

@@ -54,8 +54,8 @@ def test_curriculum_rises_on_ordinary_copying_and_then_isolates() -> None:
     assert not any(curriculum.plan(random.Random(i), can_isolate=True).isolated for i in range(20))
     assert [curriculum.update(ordinary, right, 0.0) for _ in range(2)] == [False, True]
     plans = [curriculum.plan(random.Random(i), can_isolate=True) for i in range(400)]
-    assert sum(p.isolated for p in plans) / 400 == pytest.approx(0.5, abs=0.1)
-    assert sum(p.level == 0 for p in plans) / 400 == pytest.approx(0.2, abs=0.08)
+    assert sum(p.isolated for p in plans) / 400 == pytest.approx(CONFIG.isolate_share, abs=0.1)
+    assert sum(p.level == 0 for p in plans) / 400 == pytest.approx(CONFIG.earlier_share, abs=0.08)
     assert not any(curriculum.plan(random.Random(i), can_isolate=False).isolated for i in range(20))
 
 
