@@ -13,7 +13,6 @@
     │   ├── ModelNotFound
     │   ├── UnsupportedModel    an architecture or option without an adapter
     │   └── ModelMismatch       the load-time self-test disagrees with transformers
-    ├── RequestCancelled
     └── EngineClosed
 """
 
@@ -71,10 +70,6 @@ class UnsupportedModel(ModelError, InvalidInput):
 
 class ModelMismatch(ModelError):
     """Our forward pass disagrees with the untouched transformers model."""
-
-
-class RequestCancelled(HypicError):
-    """The request was cancelled before it finished."""
 
 
 class EngineClosed(HypicError):

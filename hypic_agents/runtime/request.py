@@ -52,7 +52,6 @@ class Request:
     report: ReuseReport | None = None
     completion: Completion | None = None
     error: HypicError | None = None
-    cancelled: bool = False
 
     @property
     def done(self) -> bool:
