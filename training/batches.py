@@ -48,13 +48,16 @@ class Sampler:
     def _example(self, level: int, rng: random.Random) -> Example:
         config = self.config
         stateful = level >= config.state_from_level
-        tasks = [task for task in self.tasks if stateful or task not in STATE_TASKS]
+        tasks = [task for task in self.tasks if task != "multi_tool" and (stateful or task not in STATE_TASKS)]
         if level < config.copy_only_below:
             tasks = [task for task in tasks if task in COPY_TASKS]
         shape = config.levels[level]
         many = min(rng.randint(*config.questions), shape.num_documents * shape.facts_per_document)
-        draw = rng.random()
-        if draw < config.single_share:
+        draw, num_tools = rng.random(), None
+        if level >= config.many_tools_from_level and rng.random() < config.many_tools_share:
+            shape, chosen, count = config.levels[1], ["multi_tool", "tool"], many
+            num_tools = rng.choice(config.many_tools)
+        elif draw < config.single_share:
             chosen, count = [rng.choice(tasks)], 1
         elif stateful and draw < config.single_share + config.state_share:
             chosen, count = list(STATE_TASKS), many
@@ -68,6 +71,7 @@ class Sampler:
             split="train",
             tasks=tuple(chosen),
             num_questions=count,
+            num_tools=num_tools,
         )
         return self.encoder.encode(
             episode,
@@ -109,6 +113,7 @@ def held_out(
                 split=split,
                 tasks=tuple(wanted),
                 num_questions=questions_per_episode,
+                num_tools=6,
             )
         )
         for task in example.tasks:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 COPY_TASKS = ("single", "override")
-STATE_TASKS = ("running", "count")
+STATE_TASKS = ("running",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,15 @@ class TrainConfig:
         latest_level_share: Share of the budget after which level ``i + 1`` starts even below ``level_up``.
         isolate_from: Exact match at the first level at which isolated steps begin.
         copy_only_below: Levels below this one ask copy questions only, so that nothing else is learnt first.
-        state_from_level: Level from which running and count questions are asked.
+        state_from_level: Level from which running questions are asked.
         tokens_per_step: Tokens of a step over all workers.
-        state_share: Share of sequences that ask running and count questions only.
-        blind_share: Share of all running and count questions that cannot attend to the documents.
+        state_share: Share of sequences that ask running questions only.
+        blind_share: Share of all running questions that cannot attend to the documents.
         state_only_share: Share of those in which questions cannot attend to the documents.
+        many_tools_share: Share of sequences with many tool specs and questions that need one to three calls.
+        many_tools: Numbers of specs that are drawn from.
+        many_tools_from_level: Level from which those are asked.
+        isolate_share: Share of steps that read documents as the runtime builds them; 0 trains the plain model.
     """
 
     # model
@@ -49,7 +53,7 @@ class TrainConfig:
     num_heads: int = 4
     num_kv_heads: int = 4
     head_dim: int = 32
-    partial_rotary: float = 0.5
+    partial_rotary: float = 0.25
     conv_width: int = 4
     max_positions: int = 8192
 
@@ -60,7 +64,7 @@ class TrainConfig:
     conv_bound: float = 0.5
     constant_channel: float = 1.0
     write_gates: tuple[float, ...] = (0.0, -1.0, -2.0, -2.5)
-    memories: tuple[float, ...] = (20.0, 150.0, 1500.0, 5000.0)
+    memories: tuple[float, ...] = (20.0, 150.0, 1500.0, 10000.0)
 
     # optimisers
     muon_lr: float = 0.02
@@ -70,7 +74,7 @@ class TrainConfig:
     weight_decay: float = 0.05
     clip: float = 1.0
     warmup_steps: int = 50
-    decay_share: float = 0.38
+    decay_share: float = 0.7
     final_lr_share: float = 0.02
 
     # loss
@@ -91,6 +95,9 @@ class TrainConfig:
     single_share: float = 0.15
     state_share: float = 0.2
     state_only_share: float = 0.75
+    many_tools_share: float = 0.08
+    many_tools: tuple[int, ...] = (4, 6, 8, 10, 14, 20)
+    many_tools_from_level: int = 2
     blind_share: float = 0.7
 
     # isolation
@@ -103,8 +110,8 @@ class TrainConfig:
     # run
     log_every_steps: int = 50
     checkpoint_every_s: float = 300.0
-    eval_every_s: float = 600.0
-    eval_questions: int = 64
+    eval_every_s: float = 900.0
+    eval_questions: int = 40
     eval_level: Level = Level(8, 6)
 
     def lr_share(self, step: int, progress: float) -> float:

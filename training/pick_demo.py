@@ -18,7 +18,7 @@ from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.quality.worlds import Episode, Question, make_episode
 from hypic_agents.runtime.engine import Engine
 
-WANTED = {"single": 3, "two_hop": 2, "override": 1, "running": 2, "count": 1, "not_stated": 1}
+WANTED = {"single": 3, "two_hop": 2, "override": 1, "running": 3, "not_stated": 1}
 NUM_DOCUMENTS = 13
 ORDERS = 3
 SAMPLING = SamplingParams(max_tokens=40)

@@ -8,6 +8,7 @@ import json
 import random
 import signal
 import time
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,8 @@ def work(group: Group, args: argparse.Namespace) -> None:
     logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     forward = load_forward(args.forward)
-    trainer = build(TrainConfig(), args.out, args.seed, forward, tokenizer, make_episode, tuple(TASKS), group)
+    config = replace(TrainConfig(), isolate_share=0.0) if args.plain else TrainConfig()
+    trainer = build(config, args.out, args.seed, forward, tokenizer, make_episode, tuple(TASKS), group)
     if args.resume:
         trainer.run.load(args.out / "checkpoint.pt")
     signal.signal(signal.SIGTERM, lambda *_: setattr(trainer, "stop", True))
@@ -230,6 +232,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="threads in all")
     parser.add_argument("--workers", type=int, default=None, help="processes; default one a thread")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plain", action="store_true", help="never read documents isolated")
     parser.add_argument("--forward", choices=("packed", "plain"), default="packed")
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZER_DIR)
     parser.add_argument("--resume", action="store_true")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from hypic_agents.quality.statistics import Gap, mean_gap, paired_gap, share
-
-# Counting is asked and shown, but it is an extra: the mean stays that of the six tasks.
-EXTRA: Final = frozenset({"count"})
 
 
 class Judged(Protocol):
@@ -36,7 +33,6 @@ def summarise(
     """
     reference = next(iter(verdicts.values()))
     names = list(dict.fromkeys(tasks))
-    counted = [name for name in names if name not in EXTRA] or names
     by_task: dict[str, dict[str, Any]] = {name: {} for name in names}
     mean: dict[str, Any] = {}
     changed: dict[str, Any] = {}
@@ -54,12 +50,12 @@ def summarise(
                 "questions": len(at),
             }
         scores = {name: by_task[name][policy]["score"] for name in names}
-        gap = mean_gap([gaps[name] for name in counted])
+        gap = mean_gap([gaps[name] for name in names])
         mean[policy] = {
-            "score": sum(scores[name] for name in counted) / len(counted),
+            "score": sum(scores[name] for name in names) / len(names),
             "gap_points": gap.points,
             "gap_ci95": gap.ci95,
-            **_closeness([v for v, task in zip(given, tasks, strict=True) if task in counted]),
+            **_closeness(given),
             "live_share": live_share[policy],
         }
         changed[policy] = {

@@ -152,12 +152,12 @@ def test_the_result_has_every_figure(engine: Engine) -> None:
         engine,
         questions_per_task=2,
         presets=("hypic", "zero_state"),
-        tasks=("single", "count"),
+        tasks=("single", "running"),
         seed=3,
         progress=lambda *stage: stages.append(stage),
     )
     assert json.loads(json.dumps(result)) == result
-    assert list(result["tasks"]) == ["single", "count"]
+    assert list(result["tasks"]) == ["single", "running"]
     for by_policy in (*result["tasks"].values(), result["mean"]):
         assert list(by_policy) == ["exact", "hypic", "zero_state"]
         for figures in by_policy.values():

@@ -41,8 +41,8 @@ def make_trainer(out: Path) -> Trainer:
 def test_learning_rate_warms_up_holds_and_decays() -> None:
     config = TrainConfig()
     assert config.lr_share(0, 0.0) == pytest.approx(1 / 50)
-    assert config.lr_share(500, 0.5) == 1.0
-    assert config.lr_share(500, 0.81) == pytest.approx(0.51)
+    assert config.lr_share(500, 0.25) == 1.0
+    assert config.lr_share(500, 0.65) == pytest.approx(0.51)
     assert config.lr_share(500, 1.2) == pytest.approx(config.final_lr_share)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-TASKS = ("single", "override", "running", "count")
+TASKS = ("single", "override", "running")
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -46,6 +46,7 @@ def make_episode(
     split: str,
     tasks: Sequence[str] | None = None,
     num_questions: int | None = None,
+    num_tools: int | None = None,
 ) -> Episode:
     """Key-value facts; the later one wins; counts of all facts."""
     names = [_word(rng) for _ in range(num_documents * facts_per_document)]
@@ -59,7 +60,7 @@ def make_episode(
     for _ in range(num_questions or 3):
         task = rng.choice(list(tasks or TASKS))
         name = rng.choice(names)
-        if task in ("running", "count"):
+        if task == "running":
             questions.append(Question(task, "How many codes are there?", f"There are {len(names)}."))
         else:
             questions.append(Question(task, f"What is the code of {name}?", f"It is {values[name]}."))

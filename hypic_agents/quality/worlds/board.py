@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from hypic_agents.quality.worlds.code import constant, imported, random_code_attribute
 from hypic_agents.quality.worlds.documents import OPEN_STYLES, Item, Style
 from hypic_agents.quality.worlds.names import Names
-from hypic_agents.quality.worlds.running import Event, Tracked, make_count
+from hypic_agents.quality.worlds.running import Tracked, make_walk
 from hypic_agents.quality.worlds.schema import Attribute, Entity, Fact, alike_entity, new_entity, new_value
 from hypic_agents.quality.worlds.tables import ATTRIBUTES
 
@@ -136,37 +136,16 @@ class Board:
         return True
 
     def add_steps(self, make: Callable[[Names, random.Random, int], Tracked]) -> bool:
-        """Something that changes over two to four documents."""
+        """Something that changes over two to four documents; a quantity over three at most."""
         fit = [d for d in self.drafts if d.style in OPEN_STYLES and self._room(d)]
         if len(fit) < 2:
             return False
-        steps = self.rng.randint(2, min(4, len(fit)))
+        steps = self.rng.randint(2, min(4 if make is make_walk else 3, len(fit)))
         docs = sorted(self.rng.sample(fit, steps), key=lambda draft: draft.index)
         tracked = make(self.names, self.rng, steps)
         for draft, event in zip(docs, tracked.events, strict=True):
             draft.items.append(event)
         self.tracked.append((tracked, tuple(draft.index for draft in docs)))
-        return True
-
-    def add_count(self) -> bool:
-        """An event that happens 0 to 4 times, at most twice in a document, and decoys."""
-        slots = [draft for draft in self.drafts if draft.style in OPEN_STYLES for _ in range(min(2, self._room(draft)))]
-        if len(slots) < 2:
-            return False
-        before = len(self.tracked)
-        most = min(4, len(slots) - 1, max(1, len(self.drafts) * self.capacity // 3))
-        for tracked in make_count(self.names, self.rng, self.rng.randint(0, most)):
-            slots = [draft for draft in slots if self._room(draft)]
-            docs = self.rng.sample(slots, min(len(tracked.events), len(slots)))
-            placed: list[tuple[int, Event]] = []
-            for draft, event in zip(docs, tracked.events, strict=False):
-                if self._room(draft):
-                    draft.items.append(event)
-                    placed.append((draft.index, event))
-            # Decoys happen one to three times; asked as often as the event, they would make small counts the rule.
-            if placed and (len(self.tracked) == before or self.rng.random() < 0.3):
-                told = replace(tracked, events=tuple(event for _, event in placed))
-                self.tracked.append((told, tuple(sorted({index for index, _ in placed}))))
         return True
 
     def fill(self) -> None:

@@ -16,12 +16,14 @@ from hypic_agents.quality.worlds.questions import Asker, Question
 from hypic_agents.quality.worlds.running import make_ledger, make_level, make_walk
 from hypic_agents.quality.worlds.tools import Tool, make_tools
 
-TASKS: Final[tuple[str, ...]] = ("single", "two_hop", "override", "running", "not_stated", "tool", "count")
+TASKS: Final[tuple[str, ...]] = ("single", "two_hop", "override", "running", "not_stated", "tool", "multi_tool")
 MAX_QUESTIONS: Final = 16
+MANY_TOOLS: Final = 20
 
 _TASK_WEIGHTS: Final = {
-    "single": 22, "two_hop": 18, "override": 13, "running": 20, "not_stated": 13, "tool": 30, "count": 12,
+    "single": 22, "two_hop": 18, "override": 13, "running": 20, "not_stated": 13, "tool": 30, "multi_tool": 30,
 }  # fmt: skip
+_TOOL_TASKS: Final = frozenset({"tool", "multi_tool"})
 _SYSTEM: Final = (
     "You answer questions from the documents. Give the value only. If documents differ, the last one counts. "
     "If no document says, answer: not stated."
@@ -52,6 +54,7 @@ def make_episode(
     split: Split,
     tasks: Sequence[str] | None = None,
     num_questions: int | None = None,
+    num_tools: int | None = None,
 ) -> Episode:
     """Make one episode; the same ``rng`` state gives the same episode.
 
@@ -64,6 +67,7 @@ def make_episode(
             one single or not_stated question is asked instead.
         num_questions: Most questions to ask; None asks one for two facts, 16 at most. There may be fewer when the
             documents do not hold so many. Questions with a tool result in their history appear only with 1.
+        num_tools: Tool specs in the prompt where there are any; None means 20 for multi_tool and 2 to 5 otherwise.
 
     Raises:
         ValueError: Sizes below 1, or an unknown task.
@@ -75,6 +79,7 @@ def make_episode(
         split=split,
         tasks=tasks,
         num_questions=num_questions,
+        num_tools=num_tools,
     )[0]
 
 
@@ -86,6 +91,7 @@ def build_world(
     split: Split,
     tasks: Sequence[str] | None = None,
     num_questions: int | None = None,
+    num_tools: int | None = None,
 ) -> tuple[Episode, Board]:
     """Like ``make_episode``, with the board behind the documents."""
     if min(num_documents, facts_per_document, 1 if num_questions is None else num_questions) < 1:
@@ -95,11 +101,12 @@ def build_world(
     names = Names(rng, split)
     slots = num_documents * facts_per_document
     count = num_questions or min(MAX_QUESTIONS, max(1, slots // 2))
-    with_tools = "tool" in (tasks or ()) or rng.random() < 0.25
-    tools = make_tools(rng, rng.randint(2, 5)) if with_tools else ()
+    with_tools = bool(_TOOL_TASKS & set(tasks or ())) or rng.random() < 0.25
+    usual = MANY_TOOLS if "multi_tool" in (tasks or ()) else rng.randint(2, 5)
+    tools = make_tools(rng, num_tools or usual) if with_tools else ()
     plan = _plan(rng, tasks, count, with_tools)
 
-    eventful = bool({"running", "count"} & set(plan))
+    eventful = "running" in plan
     styles = draw_styles(rng, num_documents, max(2, (num_documents * 2 + 2) // 3) if eventful else 0)
     board = Board(names, rng, styles, facts_per_document)
     _populate(board, rng, plan, slots)
@@ -119,7 +126,7 @@ def build_world(
 
 def _plan(rng: random.Random, tasks: Sequence[str] | None, count: int, with_tools: bool) -> list[str]:
     """The task of every question."""
-    options = [task for task in tasks or TASKS if task != "tool" or with_tools]
+    options = [task for task in tasks or TASKS if with_tools or task not in _TOOL_TASKS]
     return rng.choices(options, [_TASK_WEIGHTS[task] for task in options], k=count)
 
 
@@ -128,9 +135,7 @@ def _populate(board: Board, rng: random.Random, plan: Sequence[str], slots: int)
     wanted = Counter(plan)
     for _ in range(min(wanted["running"], max(2, slots // 8))):
         draw = rng.random()
-        board.add_steps(make_ledger if draw < 0.25 else make_level if draw < 0.4 else make_walk)
-    for _ in range(min(wanted["count"], max(1, slots // 16))):
-        board.add_count()
+        board.add_steps(make_ledger if draw < 0.2 else make_level if draw < 0.35 else make_walk)
     for _ in range(min(wanted["override"], max(1, slots // 5))):
         # A second try draws other documents and another entity.
         _ = board.add_override() or board.add_override()

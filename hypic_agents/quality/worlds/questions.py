@@ -117,19 +117,12 @@ class Asker:
         needs = tuple(sorted(fact.document for fact in facts))
         return Question("override", self._phrase(last.attribute, last.entity.ref), last.value, needs)
 
-    def _of_tracked(self, task: str) -> Question | None:
-        options = [entry for entry in self._board.tracked if (entry[0].change == "count") == (task == "count")]
-        entry = self._pick(options, lambda entry: entry[0].ref)
+    def _running(self) -> Question | None:
+        entry = self._pick(self._board.tracked, lambda entry: entry[0].ref)
         if entry is None:
             return None
         tracked, needs = entry
-        return Question(task, capital(self._rng.choice(tracked.asks)), tracked.answer, needs)
-
-    def _running(self) -> Question | None:
-        return self._of_tracked("running")
-
-    def _count(self) -> Question | None:
-        return self._of_tracked("count")
+        return Question("running", capital(self._rng.choice(tracked.asks)), tracked.answer, needs)
 
     def _not_stated(self) -> Question | None:
         for _ in range(8):
@@ -181,6 +174,16 @@ class Asker:
                 return Question("tool", request.text, request.call, (link.document,))
         request = make_request(self._board.names, rng, tool)
         return Question("tool", request.text, request.call)
+
+    def _multi_tool(self) -> Question | None:
+        """One, two or three requests in a row, each for another tool."""
+        count = min(self._rng.randint(1, 3), len(self._tools))
+        if not count:
+            return None
+        chosen = self._rng.sample(self._tools, count)
+        requests = [make_request(self._board.names, self._rng, tool) for tool in chosen]
+        text = " ".join(request.text for request in requests)
+        return Question("multi_tool", text, "\n".join(request.call for request in requests))
 
     def _tool_result(self) -> Question | None:
         lookups = [tool for tool in self._tools if tool.fields]

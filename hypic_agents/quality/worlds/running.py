@@ -1,4 +1,4 @@
-"""Things that change step by step over the documents: ledgers, levels, walks, and repeated events to count."""
+"""Things that change step by step over the documents: ledgers, levels and walks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from hypic_agents.quality.worlds.names import Names
 
-Change = Literal["ledger", "level", "place", "count"]
+Change = Literal["ledger", "level", "place"]
 
 PLACES: Final = ("bay", "dock", "lane", "gate")
 _STORES: Final = tuple("depot store barn cellar wagon warehouse shop ship".split())
@@ -77,25 +77,11 @@ _WALK_ASK: Final = ("At which {p} is {e} at the end?", "At which {p} is {e} now?
 _CARTS: Final = ("cart", "trolley", "piano", "trunk", "ladder")
 _WALKERS: Final = tuple("robot courier nurse guard cook inspector gardener driver cat visitor".split())
 _SORTS: Final = tuple("old new red blue green small large second".split())
-# noun, how it happens, how it is asked
-_HAPPENINGS: Final = (
-    ("door", "opened", "open"), ("bell", "rang", "ring"), ("pump", "stopped", "stop"), ("train", "passed", "pass"),
-    ("printer", "failed", "fail"), ("horn", "sounded", "sound"), ("light", "flashed", "flash"),
-    ("server", "restarted", "restart"),
-)  # fmt: skip
-_HAPPENED: Final = (
-    "{e} {p}", "then {e} {p}", "later {e} {p}", "after that, {e} {p}", "{e} {p} in the night", "{e} {p} at noon",
-    "in the morning, {e} {p}", "soon {e} {p}", "{e} {p} in the evening",
-)  # fmt: skip
-_OTHER: Final = ("{e} was painted", "{e} was cleaned", "someone looked at {e}", "{e} was checked", "{e} needs oil")
-_COUNT_ASK: Final = (
-    "How many times did {e} {b}?", "How often did {e} {b}?", "Count how many times {e} {p}.",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of one document. ``amount`` is the start, the signed change, the place, or 0 or 1 for a count."""
+    """One line of one document. ``amount`` is the start, the signed change, or the place."""
 
     text: str
     amount: int | str
@@ -103,7 +89,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """Something that changes. ``events`` are in prompt order, each in its own document unless counted."""
+    """Something that changes. ``events`` are in prompt order, each in its own document."""
 
     change: Change
     ref: str
@@ -151,7 +137,7 @@ def make_ledger(names: Names, rng: random.Random, steps: int) -> Tracked:
     """A store whose stock starts, grows and shrinks over ``steps`` documents (at least two)."""
     ref, item = new_ref(names, rng, _STORES), rng.choice(_ITEMS)
     events = []
-    for index, amount in enumerate(_walk_of_amounts(rng, steps, 1, 9, 12)):
+    for index, amount in enumerate(_walk_of_amounts(rng, steps, 1, 6, 9)):
         forms = _LEDGER_START if index == 0 else _LEDGER_UP if amount > 0 else _LEDGER_DOWN
         text = rng.choice(forms).format(e=ref, d=abs(amount), s=_plural(abs(amount), item))
         events.append(Event(text, amount))
@@ -164,7 +150,7 @@ def make_level(names: Names, rng: random.Random, steps: int) -> Tracked:
     level = rng.choice(_LEVELS)
     ref = new_ref(names, rng, (level.noun,))
     events = []
-    for index, amount in enumerate(_walk_of_amounts(rng, steps, 1, 9, 12)):
+    for index, amount in enumerate(_walk_of_amounts(rng, steps, 1, 6, 9)):
         forms = level.start if index == 0 else level.up if amount > 0 else level.down
         text = rng.choice(forms).format(e=ref, d=abs(amount)).replace(" 1 points", " 1 point")
         events.append(Event(text, amount))
@@ -184,23 +170,3 @@ def make_walk(names: Names, rng: random.Random, steps: int) -> Tracked:
     forms = _WALKS if person else _CARRIES
     events = tuple(Event(rng.choice(forms).format(e=ref, p=place, d=number), number) for number in numbers)
     return Tracked("place", ref, tuple(ask.format(e=ref, p=place) for ask in _WALK_ASK), events)
-
-
-def make_count(names: Names, rng: random.Random, times: int) -> tuple[Tracked, Tracked]:
-    """An event that happens ``times`` times (4 at most), and decoys: something else that happens."""
-    (noun, past, _), (other_noun, other_past, _) = rng.sample(_HAPPENINGS, 2)
-    ref, other = new_ref(names, rng, (noun,)), new_ref(names, rng, (other_noun,))
-    events = [Event(form.format(e=ref, p=past), 1) for form in rng.sample(_HAPPENED, times)]
-    if not times or rng.random() < 0.3:
-        events.append(Event(rng.choice(_OTHER).format(e=ref), 0))
-    forms = rng.sample(_HAPPENED, rng.randint(1, 3))
-    decoys = tuple(Event(form.format(e=other, p=other_past), 1) for form in forms)
-    return (
-        Tracked("count", ref, _count_asks(ref, noun), tuple(events)),
-        Tracked("count", other, _count_asks(other, other_noun), decoys),
-    )
-
-
-def _count_asks(ref: str, noun: str) -> tuple[str, ...]:
-    past, base = next((past, base) for known, past, base in _HAPPENINGS if known == noun)
-    return tuple(ask.format(e=ref, b=base, p=past) for ask in _COUNT_ASK)
