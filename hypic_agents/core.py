@@ -9,6 +9,10 @@ from typing import Any, Literal
 SegmentKind = Literal["system", "tool", "document", "file", "memory", "trace", "turn"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 SpanState = Literal["hit", "cold", "live"]
+GrammarKind = Literal["json_schema", "json_object", "regex", "tool_calls"]
+
+AUDIT_REASON = "audit: "
+"""Begins the ``SpanReport.reason`` of segments that a fallback of the shadow audit keeps live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +69,40 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an answer may look like; every token that would break it is masked.
+
+    Attributes:
+        kind: ``json_schema``, ``json_object`` (any JSON object), ``regex`` (the whole answer matches), or
+            ``tool_calls`` (calls in the text form of the chat template).
+        spec: JSON text of the schema; nothing for ``json_object``; the regular expression; or, for ``tool_calls``, JSON
+            text of ``{"tools": [OpenAI function specs], "choice": "required" | "auto" | a tool's name, "parallel":
+            bool, "answer": the schema of an answer without calls, or nothing}``. Objects are written with their
+            properties in the order of the schema. An object that lists its properties has no others, unless the schema
+            allows them in words.
+    """
+
+    kind: GrammarKind
+    spec: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to choose tokens. ``temperature=0`` is greedy; ``seed`` makes sampling repeatable."""
+    """How to choose tokens. ``temperature=0`` is greedy; ``seed`` makes sampling repeatable.
+
+    With a ``grammar``, only tokens that it allows are chosen, and the answer ends only where the grammar may end.
+    Before ``max_tokens`` would cut it, it is brought to an end that the grammar allows, if one is found that fits;
+    the finish reason is "length" all the same. ``Completion.metadata["grammar"]`` says whether the answer is
+    ``complete``, and how many ``forced_tokens`` were not the model's own; calls in an answer with such tokens are
+    invalid ones.
+    """
 
     max_tokens: int = 64
     temperature: float = 0.0
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +149,7 @@ class ReuseReport:
         spans: What happened to each segment.
         ttft_s: Seconds from submission to the first token.
         build_s: Seconds of these that went into building entries.
+        audited: Chosen to be recomputed in full while the engine is idle (``EngineConfig.audit_share``).
     """
 
     policy: str
@@ -129,6 +160,12 @@ class ReuseReport:
     spans: tuple[SpanReport, ...] = ()
     ttft_s: float = 0.0
     build_s: float = 0.0
+    audited: bool = False
+
+    @property
+    def fallback(self) -> tuple[SegmentKind, ...]:
+        """Kinds that stayed live because the shadow audit no longer trusts their reuse; see the spans' reasons."""
+        return tuple(dict.fromkeys(span.kind for span in self.spans if span.reason.startswith(AUDIT_REASON)))
 
     @property
     def reused_share(self) -> float:
@@ -146,8 +183,41 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class InvalidToolCall:
+    """A call whose arguments are not a JSON object, such as one that ``max_tokens`` cut short.
+
+    Attributes:
+        arguments: The text as the model wrote it.
+        error: What is wrong with it.
+    """
+
+    name: str
+    arguments: str
+    id: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a streamed tool call.
+
+    The first piece of a call carries its ``name`` and ``id``; the ``arguments`` of all its pieces, joined, are the JSON
+    text of its arguments. ``index`` counts the calls of one answer from 0.
+    """
+
+    index: int
+    arguments: str = ""
+    name: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
-    """The answer to one request."""
+    """The answer to one request.
+
+    From an :class:`Engine`, ``text`` is all that the model wrote. From a :class:`Backend`, it is what the reader sees:
+    ``reasoning`` and tool calls are taken out of it.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -156,12 +226,19 @@ class Completion:
     report: ReuseReport
     tool_calls: tuple[ToolCall, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    reasoning: str = ""
+    invalid_tool_calls: tuple[InvalidToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """A piece of a streamed answer; the last one carries the whole ``completion``."""
+    """A piece of a streamed answer; the last one carries the whole ``completion``.
+
+    The ``text`` of all chunks, joined, is the completion's text; the same holds for ``reasoning``.
+    """
 
     text: str
     token_ids: tuple[int, ...] = ()
     completion: Completion | None = None
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()

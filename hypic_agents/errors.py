@@ -7,12 +7,19 @@
     │   ├── EmptyPrompt
     │   ├── ContextOverflow     prompt and answer do not fit the model's window
     │   ├── InvalidPolicy
+    │   │   └── InvalidPolicyFile   unreadable, of another format, or for another model
+    │   ├── InvalidPrompts      a file of prompts, or a line of it
+    │   ├── InvalidGrammar      a schema, pattern or tool choice that no answer can be held to
     │   ├── InvalidMessages     roles, content blocks or tool calls the template cannot take
     │   └── VersionConflict     two versions of one source in one prompt
     ├── ModelError
     │   ├── ModelNotFound
     │   ├── UnsupportedModel    an architecture or option without an adapter
     │   └── ModelMismatch       the load-time self-test disagrees with transformers
+    ├── StoreUnavailable        the store's directory cannot be used
+    ├── RequestTimeout          not answered within the request's own timeout
+    ├── RequestRefused          an InvalidInput, where the framework would hide any ValueError
+    ├── MissingToolCall         the answer was to call a tool, and does not
     └── EngineClosed
 """
 
@@ -48,6 +55,18 @@ class InvalidPolicy(InvalidInput):
     """A reuse policy that does not exist or contradicts itself."""
 
 
+class InvalidPolicyFile(InvalidPolicy):
+    """A policy file that cannot be read or written, has another format, or belongs to another model."""
+
+
+class InvalidPrompts(InvalidInput):
+    """A file of prompts that cannot be read, or a line of it that is no prompt."""
+
+
+class InvalidGrammar(InvalidInput):
+    """A schema, regular expression or tool choice that is malformed, or asks for what cannot be enforced."""
+
+
 class InvalidMessages(InvalidInput):
     """Messages, content blocks or tool specs that cannot be rendered."""
 
@@ -70,6 +89,26 @@ class UnsupportedModel(ModelError, InvalidInput):
 
 class ModelMismatch(ModelError):
     """Our forward pass disagrees with the untouched transformers model."""
+
+
+class StoreUnavailable(HypicError):
+    """A store directory that cannot be opened, or not changed in time."""
+
+
+class RequestTimeout(HypicError, TimeoutError):
+    """The request was not answered in the time it was given; it is cancelled."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        super().__init__(f"no answer within {timeout_s:g} s; allow more with timeout=, or lower max_tokens")
+
+
+class RequestRefused(HypicError):
+    """An :class:`InvalidInput` (its ``__cause__``) in a place where the framework would hide any ``ValueError``."""
+
+
+class MissingToolCall(HypicError):
+    """The answer was to call a tool, and holds no call that can be carried out."""
 
 
 class EngineClosed(HypicError):
