@@ -5,12 +5,15 @@ A plan never depends on what is cached, so a cold request and a warm one run the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypic_agents.core import Prompt, Scope, SegmentSpan
 from hypic_agents.runtime.cache.key import SegmentKey, build_recipe, digest_ids
+from hypic_agents.runtime.lead import find_leads
+from hypic_agents.runtime.pointed import Part, choose_pointed
 from hypic_agents.runtime.policy import ReusePolicy
-from hypic_agents.runtime.seam import Interior, find_interior
+from hypic_agents.runtime.seam import Interior, cut, find_interior
 
 MIN_PREFIX = 8
 
@@ -20,9 +23,10 @@ class Build:
     """How one entry is made: everything but the model.
 
     Attributes:
-        token_ids: Standalone tokens up to the interior's end (the tail seam is never computed).
+        token_ids: Standalone tokens up to the interior's end (the tail seam is never computed), behind the lead if the
+            policy has one.
         head: Where the interior, and with it keys and values, begins in ``token_ids``.
-        map_from: Where the affine map begins: ``head``, or 0 for the published code's rule.
+        map_from: Where the affine map begins: ``head``, or the segment's first token for the published code's rule.
         prefix_ids: Tokens the segment is built behind; empty if it is built alone.
         is_prefix: An exact prefix checkpoint: the state itself is kept, no map.
     """
@@ -73,11 +77,21 @@ class ReusedSpan:
 
 @dataclass(frozen=True, slots=True)
 class SegmentNote:
-    """What the plan decided for one segment span; ``reason`` is empty where it is reused."""
+    """What the plan decided for one segment span; ``reason`` is empty where any of it is reused.
+
+    ``reused`` is all that is, unless the policy cuts interiors into pieces: then the first piece, and ``further`` holds
+    the others.
+    """
 
     span: SegmentSpan
     reused: ReusedSpan | None
     reason: str = ""
+    further: tuple[ReusedSpan, ...] = ()
+
+    @property
+    def pieces(self) -> tuple[ReusedSpan, ...]:
+        """All that is reused of the segment, in order."""
+        return () if self.reused is None else (self.reused, *self.further)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,40 +114,72 @@ class Plan:
 def make_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
     """Decide which positions are live and which are reused. The last position is always live."""
     if policy.exact:
-        notes = tuple(SegmentNote(span, None, "policy is exact") for span in prompt.spans)
-        return Plan((LiveSpan(0, len(prompt)),), notes, policy)
+        live = tuple(SegmentNote(span, None, "policy is exact") for span in prompt.spans)
+        return Plan((LiveSpan(0, len(prompt)),), live, policy)
     if policy.prefix:
         return _prefix_plan(prompt, policy)
-    reused: list[ReusedSpan] = []
-    noted: list[SegmentNote] = []
-    prefix = _first_system(prompt)
     spans = list(prompt.spans)
-    if prefix is not None:
-        reused.append(prefix)
-        noted.append(SegmentNote(spans.pop(0), prefix))
-    condition = prefix if policy.condition_on_system else None
-    for span in spans:
-        interior = find_interior(span, policy)
-        if isinstance(interior, Interior) and interior.end >= len(prompt):
-            interior = "nothing stands behind it"
-        if isinstance(interior, str):
-            noted.append(SegmentNote(span, None, interior))
+    prefix = _first_system(prompt)
+    notes = [] if prefix is None else [SegmentNote(spans.pop(0), prefix)]
+    condition = prefix.build if prefix is not None and policy.condition_on_system else None
+    pieces = [_pieces(span, policy, len(prompt), first=i == 0) for i, span in enumerate(spans)]
+    pointed = _pointed(prompt, policy, spans, pieces)
+    leads = find_leads(prompt, spans, prefix.end if prefix is not None else 0, policy.lead_max)
+    for span, one, lead in zip(spans, pieces, leads, strict=True):
+        if isinstance(one, str):
+            notes.append(SegmentNote(span, None, one))
             continue
-        segment = span.segment
-        build = Build(
-            token_ids=span.token_ids[: interior.stop],
-            head=interior.head,
-            map_from=0 if policy.count_seam_twice else interior.head,
-            prefix_ids=condition.build.token_ids if condition else (),
-            scope=segment.scope,
-            source_id=segment.source_id,
-            version=segment.version,
-            depends_on=((condition.build.source_id, condition.build.version),) if condition else (),
-        )
-        one = ReusedSpan(interior.start, interior.end, build)
-        reused.append(one)
-        noted.append(SegmentNote(span, one))
-    return Plan(_fill(reused, len(prompt)), tuple(noted), policy)
+        kept = [_reused(span, piece, policy, condition, lead) for piece in one if piece not in pointed]
+        if kept:
+            notes.append(SegmentNote(span, kept[0], further=tuple(kept[1:])))
+        else:
+            notes.append(SegmentNote(span, None, "the question points at it"))
+    return Plan(_fill([one for note in notes for one in note.pieces], len(prompt)), tuple(notes), policy)
+
+
+def _pieces(span: SegmentSpan, policy: ReusePolicy, prompt_len: int, *, first: bool) -> tuple[Interior, ...] | str:
+    interior = find_interior(span, policy, first=first)
+    if isinstance(interior, str):
+        return interior
+    if interior.end >= prompt_len:
+        return "nothing stands behind it"
+    return cut(interior, policy.piece_len)
+
+
+def _pointed(
+    prompt: Prompt, policy: ReusePolicy, spans: Sequence[SegmentSpan], pieces: Sequence[tuple[Interior, ...] | str]
+) -> frozenset[Interior]:
+    """What could be reused and is recomputed, because the question points at it."""
+    budget = int(policy.recompute_pointed * len(prompt))
+    if not budget:
+        return frozenset()
+    found = [
+        (span, piece)
+        for span, one in zip(spans, pieces, strict=True)
+        if not isinstance(one, str)
+        for piece in one
+        if piece.end - piece.start <= policy.recompute_max_len
+    ]
+    parts = [Part(piece.start, piece.end, span.start) for span, piece in found]
+    return frozenset(found[i][1] for i in choose_pointed(prompt, parts, budget))
+
+
+def _reused(
+    span: SegmentSpan, interior: Interior, policy: ReusePolicy, condition: Build | None, lead: tuple[int, ...]
+) -> ReusedSpan:
+    segment = span.segment
+    head = len(lead) + interior.head
+    build = Build(
+        token_ids=lead + span.token_ids[: interior.stop],
+        head=head,
+        map_from=len(lead) if policy.count_seam_twice else head,
+        prefix_ids=condition.token_ids if condition else (),
+        scope=segment.scope,
+        source_id=segment.source_id,
+        version=segment.version,
+        depends_on=((condition.source_id, condition.version),) if condition else (),
+    )
+    return ReusedSpan(interior.start, interior.end, build)
 
 
 def _first_system(prompt: Prompt) -> ReusedSpan | None:
@@ -158,20 +204,17 @@ def _prefix_span(prompt: Prompt, start: int, end: int, span: SegmentSpan) -> Reu
 
 def _prefix_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
     """One checkpoint at the end of every segment span: each is reusable only behind all before it."""
-    reused: list[ReusedSpan] = []
-    noted: list[SegmentNote] = []
+    notes: list[SegmentNote] = []
     at = 0
     for span in prompt.spans:
-        if span.end >= len(prompt) or span.end - at < MIN_PREFIX:
-            noted.append(
-                SegmentNote(span, None, "nothing stands behind it" if span.end >= len(prompt) else "too short")
-            )
-            continue
-        one = _prefix_span(prompt, at, span.end, span)
-        at = span.end
-        reused.append(one)
-        noted.append(SegmentNote(span, one))
-    return Plan(_fill(reused, len(prompt)), tuple(noted), policy)
+        if span.end >= len(prompt):
+            notes.append(SegmentNote(span, None, "nothing stands behind it"))
+        elif span.end - at < MIN_PREFIX:
+            notes.append(SegmentNote(span, None, "too short"))
+        else:
+            notes.append(SegmentNote(span, _prefix_span(prompt, at, span.end, span)))
+            at = span.end
+    return Plan(_fill([one for note in notes for one in note.pieces], len(prompt)), tuple(notes), policy)
 
 
 def _fill(reused: list[ReusedSpan], length: int) -> tuple[LiveSpan | ReusedSpan, ...]:

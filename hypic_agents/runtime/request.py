@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import torch
 
 from hypic_agents.core import (
     Completion,
     FinishReason,
+    InvalidToolCall,
     Prompt,
     ReuseReport,
     SamplingParams,
     SpanReport,
     SpanState,
+    ToolCall,
     Usage,
 )
 from hypic_agents.errors import HypicError
 from hypic_agents.prompt.tool_calls import parse_tool_calls
 from hypic_agents.runtime.cache.key import SegmentKey
 from hypic_agents.runtime.detokenize import Detokenizer
+from hypic_agents.runtime.grammar_state import GrammarState
 from hypic_agents.runtime.plan import Plan, ReusedSpan
 from hypic_agents.runtime.state import RowState
 
@@ -34,6 +39,7 @@ class Request:
 
     Attributes:
         state: Layer states after prefill, continued by decode; None before and after.
+        grammar: Where the answer stands in its grammar; None without one, and when finished.
         pieces: Text that may be shown and was not taken yet.
         completion: Set when finished; ``error`` instead when the request failed.
     """
@@ -44,6 +50,7 @@ class Request:
     generator: torch.Generator | None
     detokenizer: Detokenizer
     eos_token_ids: frozenset[int]
+    grammar: GrammarState | None = None
     id: int = field(default_factory=lambda: next(_ids))
     submitted_s: float = field(default_factory=time.perf_counter)
     state: RowState | None = None
@@ -57,15 +64,35 @@ class Request:
     def done(self) -> bool:
         return self.completion is not None or self.error is not None
 
+    def settle(self, token_id: int) -> int:
+        """The token to push for the one that was chosen: another where the grammar has to bring the answer to an end.
+
+        A grammar that cannot be followed any further fails the request.
+        """
+        if self.grammar is None:
+            return token_id
+        try:
+            if token_id in self.eos_token_ids and not self.grammar.closing:
+                self.grammar.end()
+                return token_id
+            return self.grammar.accept(token_id, self.sampling.max_tokens - len(self.token_ids))
+        except HypicError as error:
+            self.fail(error)
+            return token_id
+
     def push(self, token_id: int) -> None:
-        """Take the next token; finishes the request where it ends."""
+        """Take the next token; finishes the request where it ends. Does nothing to one that failed."""
+        if self.done:
+            return
         if token_id in self.eos_token_ids:
-            self.finish("stop")
+            self.finish("length" if self.grammar is not None and self.grammar.closing else "stop")
             return
         self.token_ids.append(token_id)
         self._show(self.detokenizer.push(token_id))
         if self.detokenizer.stopped:
             self.finish("stop")
+        elif self.grammar is not None and self.grammar.ended:
+            self.finish("length" if self.grammar.closing else "stop")
         elif len(self.token_ids) >= self.sampling.max_tokens:
             self.finish("length")
 
@@ -76,16 +103,35 @@ class Request:
         self.state = None
         report = self.report or ReuseReport(self.plan.policy.name, len(self.prompt), 0, 0, 0)
         usage = Usage(len(self.prompt), len(self.token_ids), report.reused_tokens, report.cold_tokens)
-        text, calls = self.detokenizer.text, parse_tool_calls(self.detokenizer.text)
-        self.completion = Completion(text, tuple(self.token_ids), reason, usage, report, calls)
+        held = self.sampling.grammar
+        tools = json.loads(held.spec)["tools"] if held is not None and held.kind == "tool_calls" else ()
+        text, calls = self.detokenizer.text, parse_tool_calls(self.detokenizer.text, tools)
+        metadata: dict[str, Any] = {}
+        invalid: tuple[InvalidToolCall, ...] = ()
+        if self.grammar is not None:
+            complete = self.grammar.complete and not self.detokenizer.stopped
+            metadata["grammar"] = {"complete": complete, "forced_tokens": self.grammar.num_forced}
+            if self.grammar.num_forced:
+                # Its text is well formed, but the model did not mean it to end there: nobody should act on it unasked.
+                calls, invalid = (), tuple(map(_cut_call, calls))
+            self.grammar = None
+        self.completion = Completion(
+            text, tuple(self.token_ids), reason, usage, report, calls, metadata, invalid_tool_calls=invalid
+        )
 
     def fail(self, error: HypicError) -> None:
         self.state = None
+        self.grammar = None
         self.error = error
 
     def _show(self, piece: str) -> None:
         if piece:
             self.pieces.append(piece)
+
+
+def _cut_call(call: ToolCall) -> InvalidToolCall:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return InvalidToolCall(call.name, arguments, call.id, "the call was cut short: the model did not come to its end")
 
 
 def make_report(
@@ -106,17 +152,27 @@ def make_report(
     totals: dict[SpanState, int] = {"hit": 0, "cold": 0, "live": 0}
     for note in plan.notes:
         segment, reason = note.span.segment, note.reason
-        state: SpanState = "live"
-        composed = 0
-        if note.reused is not None:
-            key = note.reused.build.key(model)
+        composed: dict[SpanState, int] = {}
+        for one in note.pieces:
+            key = one.build.key(model)
             if key in used:
-                state, composed = ("cold" if key in cold else "hit"), note.reused.end - note.reused.start
-            else:
-                reason = "not in the store behind this beginning"
-        totals[state] += composed
+                how: SpanState = "cold" if key in cold else "hit"
+                composed[how] = composed.get(how, 0) + one.end - one.start
+        if note.reused is not None and not composed:
+            reason = "not in the store behind this beginning"
+        state: SpanState = "cold" if "cold" in composed else "hit" if composed else "live"
+        for how, tokens in composed.items():
+            totals[how] += tokens
         spans.append(
-            SpanReport(segment.kind, segment.source_id, note.span.start, note.span.end, state, composed, reason)
+            SpanReport(
+                segment.kind,
+                segment.source_id,
+                note.span.start,
+                note.span.end,
+                state,
+                sum(composed.values()),
+                reason,
+            )
         )
     return ReuseReport(
         policy=plan.policy.name,

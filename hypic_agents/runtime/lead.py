@@ -1,0 +1,36 @@
+"""What leads to a segment's block in a prompt: role headers and other words of the chat template. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from hypic_agents.core import Prompt, SegmentSpan
+
+# Kinds whose segments form a block of their own; all others form one together.
+_BLOCKS: Final = ("system", "tool")
+
+
+def find_leads(prompt: Prompt, spans: Sequence[SegmentSpan], start: int, longest: int) -> list[tuple[int, ...]]:
+    """For every span, the last tokens before the first span of its block, ``longest`` of them at most.
+
+    All segments of a block have the same lead, so their order does not matter to what is built of them. The last tokens,
+    because a role header stays the same from turn to turn, whatever was said before it.
+
+    Args:
+        prompt: The whole prompt.
+        spans: Spans in prompt order, without the one that ends at ``start``.
+        start: Prompt position at which the first lead may begin.
+        longest: In tokens.
+    """
+    leads: list[tuple[int, ...]] = []
+    block = ""
+    for span in spans:
+        kind = span.segment.kind if span.segment.kind in _BLOCKS else ""
+        if not leads or kind != block:
+            end = min(span.origin, span.start)
+            leads.append(prompt.token_ids[max(start, end - longest) : max(start, end)])
+        else:
+            leads.append(leads[-1])
+        block, start = kind, span.end
+    return leads
