@@ -11,10 +11,12 @@ from rich.console import Console
 
 from hypic_agents.bench.hardware import hardware_line, with_provenance
 from hypic_agents.cli import options
+from hypic_agents.cli.explain import explain_answers
 from hypic_agents.cli.output import command, show_rows
 from hypic_agents.errors import InvalidInput
-from hypic_agents.quality.picture import draw_sweep, require_matplotlib
-from hypic_agents.quality.policies import EVALUATED, sweep_policies
+from hypic_agents.quality.pareto import pareto as make_pareto
+from hypic_agents.quality.picture import draw_pareto, draw_sweep, require_matplotlib
+from hypic_agents.quality.policies import EVALUATED, pareto_policies, sweep_policies
 from hypic_agents.quality.sweep import curve
 from hypic_agents.runtime.policy import parse_policy
 
@@ -34,7 +36,21 @@ def evaluate(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Evaluate a range of head seams, with segments built in both ways.")
     ] = False,
-    picture: Annotated[Path | None, typer.Option("--picture", help="Save the sweep's curve as this picture.")] = None,
+    pareto: Annotated[
+        bool,
+        typer.Option("--pareto", help="Evaluate ways of repair over a range of live tokens; mark the Pareto front."),
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="List the answers that one policy (hypic by default) changes, where the needed facts stood, and what "
+            "would mend them.",
+        ),
+    ] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Save what --sweep, --pareto or --explain finds as a picture.")
+    ] = None,
     seed: options.Seed = 0,
     model: options.Model = "tiny",
     threads: options.Threads = None,
@@ -42,13 +58,29 @@ def evaluate(
 ) -> None:
     """Ask the same questions under each policy and compare the answers with full recompute."""
     with command(as_json=json) as out:
-        if sweep and policy:
-            raise InvalidInput("--sweep chooses the policies itself; leave out --policy")
-        if picture and not sweep:
-            raise InvalidInput("--picture shows a sweep; add --sweep")
+        chosen = [name for name, on in (("--sweep", sweep), ("--pareto", pareto), ("--explain", explain)) if on]
+        if len(chosen) > 1:
+            raise InvalidInput(f"{chosen[0]} and {chosen[1]} are different evaluations; leave one of them out")
+        if policy and (sweep or pareto):
+            raise InvalidInput(f"{chosen[0]} chooses the policies itself; leave out --policy")
+        if picture and not chosen:
+            raise InvalidInput("--picture shows a sweep, a Pareto front or an explanation; add one of these options")
         if picture:
             require_matplotlib()
-        presets = sweep_policies() if sweep else tuple(policy or EVALUATED)
+        if explain:
+            explain_answers(
+                ctx,
+                out,
+                questions=questions,
+                policies=policy,
+                tasks=task,
+                picture=picture,
+                seed=seed,
+                model=model,
+                threads=threads,
+            )
+            return
+        presets = sweep_policies() if sweep else pareto_policies() if pareto else tuple(policy or EVALUATED)
         for spec in presets:
             parse_policy(spec)
         started = time.perf_counter()
@@ -66,8 +98,11 @@ def evaluate(
             )
         if sweep:
             result |= {"curve": curve(result)}
+        if pareto:
+            result |= {"pareto": make_pareto(result)}
         if picture:
-            draw_sweep(result, picture, title=f"{model}: {result['questions']} questions")
+            draw = draw_pareto if pareto else draw_sweep
+            draw(result, picture, title=f"{model}: {result['questions']} questions")
         result = with_provenance(result, model=model, seconds=time.perf_counter() - started)
         out.result(result, lambda console: _show(console, result))
 
@@ -77,5 +112,8 @@ def _show(console: Console, result: dict[str, Any]) -> None:
     if "curve" in result:
         exact = result["mean"]["exact"]["score"]
         show_rows(console, "Head seam", shown | {"rows": result["curve"], "full_recompute_score": exact})
+    elif "pareto" in result:
+        at = {f"at_15_percent_{name}": value for name, value in result["pareto"]["at_15_percent"].items()}
+        show_rows(console, "Score against live tokens", shown | {"rows": result["pareto"]["points"]} | at)
     else:
         show_rows(console, "Answer quality", shown)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
-from hypic_agents.core import Prompt
+from hypic_agents.core import Prompt, Segment
 from hypic_agents.errors import InvalidInput
 from hypic_agents.prompt.tool_calls import parse_tool_calls
 from hypic_agents.quality.worlds import TASKS, Episode, Question, make_episode, render_messages
@@ -35,11 +35,15 @@ class Item:
         task: Its task.
         prompt: Everything up to the answer.
         answer_ids: The exact answer and the token that ends it.
+        question: What is asked, with its evidence; None where a prompt was not made from a question.
+        documents: The documents as ``question.needs`` counts them; in the prompt they may stand in another order.
     """
 
     task: str
     prompt: Prompt
     answer_ids: tuple[int, ...]
+    question: Question | None = None
+    documents: tuple[Segment, ...] = ()
 
 
 def check_tasks(tasks: Sequence[str] | None) -> tuple[str, ...]:
@@ -74,7 +78,8 @@ def make_items(engine: Engine, task: str, count: int, seed: int) -> list[Item]:
         for question in episode.questions:
             # Another task stands in where the documents hold nothing to ask about.
             if question.task == task and len(items) < count:
-                items.append(_item(engine, _shuffled(episode, task, rng), question))
+                item = _item(engine, _shuffled(episode, task, rng), question)
+                items.append(replace(item, documents=episode.documents))
         if len(items) == count:
             return items
     raise AssertionError("cycle never ends")
@@ -89,7 +94,8 @@ def _shuffled(episode: Episode, task: str, rng: random.Random) -> Episode:
 def _item(engine: Engine, episode: Episode, question: Question) -> Item:
     messages = render_messages(episode, question)
     prompt = engine.builder.build_chat(messages, tools=episode.tools, segments=episode.documents)
-    return Item(question.task, prompt, _answer_ids(engine, prompt, messages, episode, question.answer))
+    answer_ids = _answer_ids(engine, prompt, messages, episode, question.answer)
+    return Item(question.task, prompt, answer_ids, question, episode.documents)
 
 
 def _answer_ids(

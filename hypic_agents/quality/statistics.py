@@ -66,3 +66,18 @@ def share(values: Sequence[bool]) -> float:
     if not values:
         raise ValueError("no value to average")
     return sum(values) / len(values)
+
+
+def wilson(hits: int, count: int) -> list[float]:
+    """Wilson's 95 % interval of the share ``hits / count`` (J. Am. Stat. Assoc. 22, 1927).
+
+    Raises:
+        ValueError: ``count`` is 0.
+    """
+    if not count:
+        raise ValueError("no value to average")
+    rate, weight = hits / count, _Z95**2 / count
+    centre = (rate + weight / 2) / (1 + weight)
+    half = _Z95 * math.sqrt(rate * (1 - rate) / count + weight / (4 * count)) / (1 + weight)
+    # Rounding must not push an end past the share itself where that is 0 or 1.
+    return [max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half))]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from hypic_agents.quality.worlds.board import Board
+from hypic_agents.quality.worlds.documents import Item
 from hypic_agents.quality.worlds.schema import Attribute, Entity, Fact, alike_entity, capital, new_entity
 from hypic_agents.quality.worlds.tables import ATTRIBUTES
 from hypic_agents.quality.worlds.tools import Tool, make_request, make_result, make_tool
@@ -33,6 +34,7 @@ class Question:
         answer: The exact text of the assistant.
         needs: Indices of the documents that hold the evidence, ascending.
         history: Chat messages between the question and the answer: a tool call and its result.
+        evidence: What the answer follows from, each with the index of the document that states it.
     """
 
     task: str
@@ -40,6 +42,11 @@ class Question:
     answer: str
     needs: tuple[int, ...] = ()
     history: tuple[dict[str, Any], ...] = ()
+    evidence: tuple[tuple[int, Item], ...] = ()
+
+
+def _evidence(*facts: Fact) -> tuple[tuple[int, Item], ...]:
+    return tuple((fact.document, fact) for fact in facts)
 
 
 class Asker:
@@ -74,7 +81,8 @@ class Asker:
         fact = self._pick(self._once, lambda fact: fact.key)
         if fact is None:
             return None
-        return Question("single", self._phrase(fact.attribute, fact.entity.ref), fact.value, (fact.document,))
+        text = self._phrase(fact.attribute, fact.entity.ref)
+        return Question("single", text, fact.value, (fact.document,), evidence=_evidence(fact))
 
     def _find_hops(self) -> list[tuple[Fact, Fact]]:
         about: dict[str, list[Fact]] = {}
@@ -107,7 +115,7 @@ class Asker:
         else:
             text = capital(self._rng.choice(_IMPORT_FORMS).format(c=fact.attribute.key, e=link.entity.ref))
             answer = f"{restated} Its value is {fact.value}."
-        return Question("two_hop", text, answer, needs)
+        return Question("two_hop", text, answer, needs, evidence=_evidence(link, fact))
 
     def _override(self) -> Question | None:
         facts = self._pick(self._changed, lambda facts: facts[0].key)
@@ -115,14 +123,17 @@ class Asker:
             return None
         last = max(facts, key=lambda fact: fact.document)
         needs = tuple(sorted(fact.document for fact in facts))
-        return Question("override", self._phrase(last.attribute, last.entity.ref), last.value, needs)
+        text = self._phrase(last.attribute, last.entity.ref)
+        return Question("override", text, last.value, needs, evidence=_evidence(*facts))
 
     def _running(self) -> Question | None:
         entry = self._pick(self._board.tracked, lambda entry: entry[0].ref)
         if entry is None:
             return None
         tracked, needs = entry
-        return Question("running", capital(self._rng.choice(tracked.asks)), tracked.answer, needs)
+        text = capital(self._rng.choice(tracked.asks))
+        evidence = tuple(zip(needs, tracked.events, strict=True))
+        return Question("running", text, tracked.answer, needs, evidence=evidence)
 
     def _not_stated(self) -> Question | None:
         for _ in range(8):
@@ -171,7 +182,7 @@ class Asker:
                 tool = rng.choice([other for other in self._tools if other.parameters[0].value == link.attribute.value])
                 via = rng.choice(link.attribute.links).format(e=link.entity.ref)
                 request = make_request(self._board.names, rng, tool, (link.value, via))
-                return Question("tool", request.text, request.call, (link.document,))
+                return Question("tool", request.text, request.call, (link.document,), evidence=_evidence(link))
         request = make_request(self._board.names, rng, tool)
         return Question("tool", request.text, request.call)
 
