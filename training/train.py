@@ -1,4 +1,4 @@
-"""Train the bundled model: ``python -m training.train --out DIR --minutes 80 --threads 2 --seed 0 [--resume]``."""
+"""Train the bundled model: ``python -m training.train --out DIR --minutes 108 [--isolate-share 0.6] [--resume]``."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def work(group: Group, args: argparse.Namespace) -> None:
     logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     forward = load_forward(args.forward)
-    config = replace(TrainConfig(), isolate_share=0.0) if args.plain else TrainConfig()
+    config = replace(TrainConfig(), isolate_share=args.isolate_share)
     trainer = build(config, args.out, args.seed, forward, tokenizer, make_episode, tuple(TASKS), group)
     if args.resume:
         trainer.run.load(args.out / "checkpoint.pt")
@@ -228,11 +228,11 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=80.0, help="wall-clock budget of the whole run")
-    parser.add_argument("--threads", type=int, default=2, help="threads in all")
+    parser.add_argument("--minutes", type=float, default=108.0, help="wall-clock budget of the whole run")
+    parser.add_argument("--threads", type=int, default=1, help="threads in all")
     parser.add_argument("--workers", type=int, default=None, help="processes; default one a thread")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--plain", action="store_true", help="never read documents isolated")
+    parser.add_argument("--isolate-share", type=float, default=0.0, help="share of steps that read documents isolated")
     parser.add_argument("--forward", choices=("packed", "plain"), default="packed")
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZER_DIR)
     parser.add_argument("--resume", action="store_true")
