@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hypic_agents.core import ToolCall
+from hypic_agents.prompt.call_text import CALL, CallReader
 
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 
+def parse_tool_calls(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[ToolCall, ...]:
+    """Calls between ``<tool_call>`` and ``</tool_call>``; malformed ones stay text.
 
-def parse_tool_calls(text: str) -> tuple[ToolCall, ...]:
-    """Calls written as ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``; malformed ones stay text."""
+    Args:
+        text: The answer.
+        tools: Specs that tell what type an argument has where the model's spelling does not.
+    """
+    functions = [tool.get("function", tool) for tool in tools]
+    schemas = {str(function.get("name")): function.get("parameters") or {} for function in functions}
     calls: list[ToolCall] = []
-    for found in _CALL.findall(text):
-        try:
-            call = json.loads(found)
-        except ValueError:
-            continue
-        arguments = call.get("arguments", {})
-        if isinstance(call.get("name"), str) and isinstance(arguments, dict):
-            calls.append(ToolCall(call["name"], arguments, f"call_{len(calls)}"))
+    _, found, rest = text.partition(CALL)
+    while found:
+        reader = CallReader(schemas)
+        reader.push(rest)
+        call = reader.result(f"call_{len(calls)}") if reader.closed else None
+        if isinstance(call, ToolCall):
+            calls.append(call)
+        _, found, rest = (reader.rest if reader.closed else rest).partition(CALL)
     return tuple(calls)

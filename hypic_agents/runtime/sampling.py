@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hypic_agents.core import SamplingParams
 from hypic_agents.errors import InvalidInput
+
+
+class TokenMask(Protocol):
+    """Which tokens may come next."""
+
+    def fill(self, row: NDArray[np.int32]) -> None:
+        """Write them into ``row [words]``: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
+
+
+def mask_logits(logits: Tensor, masks: Sequence[TokenMask | None]) -> Tensor:
+    """``logits [n, vocab]`` with minus infinity, in place, where a row's mask forbids the token."""
+    rows = [(i, mask) for i, mask in enumerate(masks) if mask is not None]
+    if not rows:
+        return logits
+    words = np.empty((len(rows), (logits.shape[-1] + 31) // 32), np.int32)
+    for row, (_, mask) in zip(words, rows, strict=True):
+        mask.fill(row)
+    np.invert(words, out=words)
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=logits.shape[-1], bitorder="little")
+    forbidden = torch.from_numpy(bits.view(np.bool_)).to(logits.device)
+    if len(rows) == len(masks):
+        return logits.masked_fill_(forbidden, float("-inf"))
+    index = torch.tensor([i for i, _ in rows], device=logits.device)
+    logits[index] = logits[index].masked_fill(forbidden, float("-inf"))
+    return logits
 
 
 def check_sampling(params: SamplingParams) -> None:

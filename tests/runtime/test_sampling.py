@@ -1,0 +1,44 @@
+"""Masks on logits: bit for bit what the rows' grammars allow, and nothing where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hypic_agents.runtime.sampling import mask_logits
+
+
+class Allowed:
+    """Allows the tokens it is given."""
+
+    def __init__(self, tokens: set[int]) -> None:
+        self.tokens = tokens
+
+    def fill(self, row: NDArray[np.int32]) -> None:
+        words = np.zeros(len(row), np.uint32)
+        for token in self.tokens:
+            words[token // 32] |= np.uint32(1 << token % 32)
+        row[:] = words.view(np.int32)
+
+
+@given(st.data(), st.integers(1, 70), st.integers(1, 4))
+def test_forbidden_tokens_are_minus_infinity(data: st.DataObject, vocab: int, num_rows: int) -> None:
+    row = st.none() | st.sets(st.integers(0, vocab - 1))
+    allowed = data.draw(st.lists(row, min_size=num_rows, max_size=num_rows))
+    logits = torch.arange(num_rows * vocab, dtype=torch.float32).view(num_rows, vocab)
+    masked = mask_logits(logits.clone(), [None if one is None else Allowed(one) for one in allowed])
+    for i, one in enumerate(allowed):
+        for token in range(vocab):
+            kept = one is None or token in one
+            assert masked[i, token] == (logits[i, token] if kept else float("-inf"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_without_masks_the_logits_are_the_same_object(dtype: torch.dtype) -> None:
+    logits = torch.zeros(2, 8, dtype=dtype)
+    assert mask_logits(logits, [None, None]) is logits
+    assert mask_logits(logits, [Allowed({1}), None]).dtype == dtype
