@@ -140,7 +140,8 @@ class _Index:
         for spelling in spellings(text):
             offset, anchor = self._anchor(spelling)
             self._owners.setdefault(anchor, []).append((offset, spelling, text))
-            self._is_built &= not self._automaton.add_word(anchor, anchor)
+            self._automaton.add_word(anchor, anchor)
+        self._is_built = False  # also where every anchor was known: adding one turns the automaton into a trie again
 
     def _anchor(self, spelling: str) -> tuple[int, str]:
         options = [(at, spelling[at : at + _ANCHOR_LEN]) for at in _ANCHOR_OFFSETS if at + _ANCHOR_LEN <= len(spelling)]

@@ -44,6 +44,11 @@ class ChatTemplate:
         self._template = chat_template
         self._controls = controls
 
+    @property
+    def source(self) -> str:
+        """The template's text; empty where there is none."""
+        return str(self._template or self._tokenizer.chat_template or "")
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -56,11 +61,11 @@ class ChatTemplate:
             InvalidMessages: The template refuses the messages; its reason is in the error.
             UnsupportedModel: The tokenizer has no chat template.
         """
-        if self._template is None and not self._tokenizer.chat_template:
+        if not self.source:
             raise UnsupportedModel("the tokenizer has no chat template; pass one as chat_template=")
         if self._writes_arguments_as_text:
             messages = [_with_text_arguments(message) for message in messages]
-        shields = Shields(self._controls, avoid=str(self._template or self._tokenizer.chat_template))
+        shields = Shields(self._controls, avoid=self.source)
         bodies = [{key: value for key, value in message.items() if key != "role"} for message in messages]
         hidden_bodies, hidden_tools = shields.hide((bodies, list(tools or ())))
         hidden: list[dict[str, Any]] = [

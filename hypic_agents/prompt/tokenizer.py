@@ -118,6 +118,15 @@ class ChatTokenizer:
         """
         return self._standalone(text) if len(text) <= _STANDALONE_KEPT_LEN else self._encode_standalone(text)
 
+    @property
+    def chat_template(self) -> str:
+        """Source of the chat template; empty where there is none."""
+        return self._template.source
+
+    def to_json(self) -> str:
+        """The tokenizer in the format of ``tokenizer.json``, all added tokens included."""
+        return str(self._backends.whole.to_str())
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ``ids``, without special tokens but with all other added tokens (``<tool_call>`` in many models)."""
         return str(self._backends.whole.decode(list(ids), skip_special_tokens=True))

@@ -1,4 +1,4 @@
-"""Loading models: a path, a hub name, ``tiny``, or ``random:FAMILY[:SIZE]``, to a hybrid model with our mixers."""
+"""Loading models: a path, a hub name, ``tiny``, ``tiny-plain`` or ``random:FAMILY[:SIZE]``; our mixers go in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from hypic_agents.runtime.models.qwen3_5 import GatedAttentionMixer, GatedDeltaM
 from hypic_agents.runtime.models.random_init import random_model
 from hypic_agents.runtime.models.self_test import probe_logits, require_agreement
 
-TINY = Path(__file__).resolve().parents[2] / "models_data" / "hypic-tiny"
+_BUNDLED_AT = Path(__file__).resolve().parents[2] / "models_data"
+TINY = _BUNDLED_AT / "hypic-tiny"
+# The same model, trained without ever seeing documents isolated: what reuse costs a model that was not prepared for it.
+BUNDLED = {"tiny": TINY, "tiny-plain": _BUNDLED_AT / "hypic-tiny-plain"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def load_model(name: str, config: EngineConfig) -> LoadedModel:
         if name.startswith("random:"):
             hf, tokenizer_path = random_model(name), str(TINY)
         else:
-            path = str(TINY) if name == "tiny" else name
+            path = str(BUNDLED.get(name, name))
             hf, tokenizer_path = _pretrained(path, dtype), path
         hf = hf.to(device=device, dtype=dtype).eval().requires_grad_(False)
         model = wrap(hf, self_test=config.self_test)
@@ -114,7 +117,7 @@ def _pretrained(path: str, dtype: torch.dtype) -> Any:
             raise _unsupported(_read_config(local)["model_type"]) from error
         raise ModelNotFound(
             f"no model at {path!r}: give a directory with config.json and safetensors, a hub name that this machine "
-            f"can reach, 'tiny', or 'random:FAMILY[:SIZE]' ({str(error).splitlines()[0]})"
+            f"can reach, 'tiny', 'tiny-plain', or 'random:FAMILY[:SIZE]' ({str(error).splitlines()[0]})"
         ) from error
     text = config.get_text_config()
     if text.model_type not in FAMILIES:
