@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import weakref
 from collections import defaultdict
@@ -12,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hypic_agents.backend import ChatRequest, ModelInfo, grammar_of
-from hypic_agents.core import Completion, Prompt, StreamChunk
+from hypic_agents.core import Completion, InvalidToolCall, Prompt, StreamChunk
 from hypic_agents.errors import EngineClosed
 from hypic_agents.prompt.answer import THINK, AnswerReader
 from hypic_agents.runtime.jobs import Event, Job, async_events, events
@@ -167,10 +168,17 @@ def _chunks(event: Event, reader: AnswerReader) -> Generator[StreamChunk, None, 
 
 
 def _taken_apart(completion: Completion, reader: AnswerReader) -> Completion:
+    calls, invalid = tuple(reader.tool_calls), tuple(reader.invalid_tool_calls)
+    if calls and completion.metadata.get("grammar", {}).get("forced_tokens"):
+        # The answer was closed for want of room: what stands in the last call is not what the model meant to write.
+        cut = calls[-1]
+        error = "max_tokens was too small for the call, which was closed before its end; raise it"
+        invalid = (*invalid, InvalidToolCall(cut.name, json.dumps(dict(cut.arguments)), cut.id, error))
+        calls = calls[:-1]
     return replace(
         completion,
         text=reader.text,
         reasoning=reader.reasoning,
-        tool_calls=tuple(reader.tool_calls),
-        invalid_tool_calls=tuple(reader.invalid_tool_calls),
+        tool_calls=calls,
+        invalid_tool_calls=invalid,
     )

@@ -291,3 +291,15 @@ def test_reasoning_is_told_from_the_answer() -> None:
     assert held.reasoning == ""
     assert isinstance(json.loads(held.text), dict)
     backend.close()
+
+
+def test_a_call_that_was_closed_for_want_of_room_is_not_carried_out(backend: EmbeddedBackend) -> None:
+    parameters = {"type": "object", "properties": {"note": {"type": "string", "minLength": 40}}, "required": ["note"]}
+    tool = {"type": "function", "function": {"name": "keep", "description": "Keep.", "parameters": parameters}}
+    answer = backend.generate(ask(max_tokens=56, tools=[tool], tool_choice="required"))
+    assert answer.metadata["grammar"]["forced_tokens"] > 0
+    assert answer.finish_reason == "length"
+    assert answer.tool_calls == ()
+    (cut,) = answer.invalid_tool_calls
+    assert (cut.name, set(json.loads(cut.arguments))) == ("keep", {"note"})
+    assert "max_tokens" in cut.error
