@@ -10,7 +10,8 @@ import typer
 
 from hypic_agents.cli.output import Output
 from hypic_agents.cli.services import Services
-from hypic_agents.runtime.policy import PRESETS, parse_policy
+from hypic_agents.runtime.policy import PRESETS
+from hypic_agents.runtime.policy_file import load_policy
 
 if TYPE_CHECKING:
     from hypic_agents.runtime.engine import Engine
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 Model = Annotated[
     str,
     typer.Option(
-        "--model", "-m", help="A path, a hub name, 'tiny' (ships with the package) or 'random:FAMILY[:SIZE]'."
+        "--model",
+        "-m",
+        help="A path, a hub name, 'tiny' or 'tiny-plain' (both ship with the package), or 'random:FAMILY[:SIZE]'.",
     ),
 ]
 Policy = Annotated[
@@ -26,7 +29,7 @@ Policy = Annotated[
     typer.Option(
         "--policy",
         "-p",
-        help=f"What is reused: {', '.join(PRESETS)}; with changes as in 'hypic:head_seam=4,tail_seam=0'.",
+        help=f"What is reused: {', '.join(PRESETS)}; with changes as in 'hypic:head_seam=4,tail_seam=0'; or file:PATH.",
     ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; all cores by default.")]
@@ -35,12 +38,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 
 
 @contextmanager
-def open_engine(ctx: typer.Context, out: Output, *, model: str, policy: str, threads: int | None) -> Iterator[Engine]:
+def open_engine(
+    ctx: typer.Context, out: Output, *, model: str, policy: str, threads: int | None, store_dir: str | None = None
+) -> Iterator[Engine]:
     """The engine for one command. A bad policy is refused before the model is loaded."""
-    parse_policy(policy)
+    load_policy(policy)
     services: Services = ctx.obj
     with out.status(f"loading model {model}"):
-        engine = services.load_engine(model, policy=policy, threads=threads)
+        stored = {} if store_dir is None else {"store_dir": store_dir}
+        engine = services.load_engine(model, policy=policy, threads=threads, **stored)
     try:
         yield engine
     finally:
