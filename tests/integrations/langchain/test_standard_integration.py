@@ -61,6 +61,18 @@ class TestChatHypicIntegration(ChatModelIntegrationTests):
         messages = [SystemMessage(f"{RULES.text} {stream}"), HumanMessage("Which ship lies at berth 4?")]
         return answer(ChatHypic(**self.chat_model_params), messages, stream=stream)
 
+    @pytest.mark.xfail(strict=True, reason="hypic-tiny makes the right call four times over")
+    def test_agent_loop(self, model: BaseChatModel) -> None:
+        super().test_agent_loop(model)
+
+    @pytest.mark.xfail(strict=True, reason="hypic-tiny fills the argument with an empty text")
+    def test_bind_runnables_as_tools(self, model: BaseChatModel) -> None:
+        super().test_bind_runnables_as_tools(model)
+
+    @pytest.mark.xfail(strict=True, reason="hypic-tiny was trained on Latin letters and does not copy Chinese ones")
+    def test_unicode_tool_call_integration(self, model: BaseChatModel, **options: Any) -> None:
+        super().test_unicode_tool_call_integration(model, **options)
+
 
 def answer(model: ChatHypic, messages: list[Any], *, stream: bool) -> AIMessage:
     if not stream:
