@@ -7,18 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hypic_agents import errors
-    from hypic_agents.core import Completion, Prompt, ReuseReport, SamplingParams, Scope, Segment
+    from hypic_agents.backend import Backend, ChatRequest, ModelInfo
+    from hypic_agents.core import (
+        Completion,
+        Prompt,
+        ReuseReport,
+        SamplingParams,
+        Scope,
+        Segment,
+        StreamChunk,
+        ToolCall,
+    )
     from hypic_agents.prompt.builder import PromptBuilder
     from hypic_agents.runtime.config import EngineConfig
+    from hypic_agents.runtime.embedded import EmbeddedBackend
     from hypic_agents.runtime.engine import Engine
     from hypic_agents.runtime.policy import ReusePolicy
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Backend",
+    "ChatRequest",
     "Completion",
+    "EmbeddedBackend",
     "Engine",
     "EngineConfig",
+    "ModelInfo",
     "Prompt",
     "PromptBuilder",
     "ReusePolicy",
@@ -26,14 +41,20 @@ __all__ = [
     "SamplingParams",
     "Scope",
     "Segment",
+    "StreamChunk",
+    "ToolCall",
     "__version__",
     "errors",
 ]
 
 _HOMES = {
+    "Backend": "backend",
+    "ChatRequest": "backend",
     "Completion": "core",
+    "EmbeddedBackend": "runtime.embedded",
     "Engine": "runtime.engine",
     "EngineConfig": "runtime.config",
+    "ModelInfo": "backend",
     "Prompt": "core",
     "PromptBuilder": "prompt.builder",
     "ReusePolicy": "runtime.policy",
@@ -41,6 +62,8 @@ _HOMES = {
     "SamplingParams": "core",
     "Scope": "core",
     "Segment": "core",
+    "StreamChunk": "core",
+    "ToolCall": "core",
 }
 
 

@@ -11,9 +11,13 @@ import pytest
 import hypic_agents
 
 PUBLIC = [
+    "Backend",
+    "ChatRequest",
     "Completion",
+    "EmbeddedBackend",
     "Engine",
     "EngineConfig",
+    "ModelInfo",
     "Prompt",
     "PromptBuilder",
     "ReusePolicy",
@@ -21,6 +25,8 @@ PUBLIC = [
     "SamplingParams",
     "Scope",
     "Segment",
+    "StreamChunk",
+    "ToolCall",
     "__version__",
     "errors",
 ]
@@ -55,7 +61,9 @@ def test_version_is_the_installed_one() -> None:
     [
         "import hypic_agents",
         "from hypic_agents import Segment, Scope, ReusePolicy, SamplingParams, errors",
+        "from hypic_agents import Backend, ChatRequest, EmbeddedBackend, ModelInfo",
         "import hypic_agents.cli",
+        "import hypic_agents.testing",
     ],
 )
 def test_light_imports_leave_torch_out(statement: str) -> None:

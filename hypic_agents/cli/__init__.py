@@ -1,4 +1,7 @@
-"""The command line: ``hypic-agents demo | ask | eval | bench``. Importing it does not import torch."""
+"""The command line: ``hypic-agents demo | ask | chat | eval | calibrate | bench | cache``.
+
+Importing it does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import Annotated
 import typer
 
 from hypic_agents import __version__
-from hypic_agents.cli import bench
+from hypic_agents.cli import bench, cache
 from hypic_agents.cli.ask import ask
+from hypic_agents.cli.calibrate import calibrate
+from hypic_agents.cli.chat import chat
 from hypic_agents.cli.demo import demo
 from hypic_agents.cli.eval import evaluate
 from hypic_agents.cli.services import Services
@@ -22,8 +27,11 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(ask)
+app.command()(chat)
 app.command("eval")(evaluate)
+app.command()(calibrate)
 app.add_typer(bench.app, name="bench")
+app.add_typer(cache.app, name="cache")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""``hypic-agents bench``: speed of warm prompts, and what composing segments costs."""
+"""``hypic-agents bench``: speed of warm prompts, and what composing segments and grammars cost."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ import typer
 
 from hypic_agents.bench.hardware import hardware_line, with_provenance
 from hypic_agents.cli import options
+from hypic_agents.cli.bench_store import churn, memory
 from hypic_agents.cli.output import command, show_rows
+from hypic_agents.cli.paper import paper
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed; every figure is for this machine.")
+app.command()(paper)
+app.command()(churn)
+app.command()(memory)
 
 Repeats = Annotated[int, typer.Option("--repeats", "-n", min=1, help="Measurements a row.")]
 
@@ -45,6 +50,21 @@ def compose(
     """What composing a segment costs by its length, and what its transition adds to building it."""
     run = ctx.obj.bench_compose
     _bench(ctx, "Composition", run, repeats=repeats, seed=seed, model=model, policy=policy, threads=threads, json=json)
+
+
+@app.command()
+def grammar(
+    ctx: typer.Context,
+    repeats: Repeats = 5,
+    seed: options.Seed = 0,
+    model: options.Model = "tiny",
+    policy: options.Policy = "hypic",
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """What a grammar adds to decoding a token."""
+    run = ctx.obj.bench_grammar
+    _bench(ctx, "Grammars", run, repeats=repeats, seed=seed, model=model, policy=policy, threads=threads, json=json)
 
 
 def _bench(

@@ -12,18 +12,23 @@ from torch import Tensor
 from hypic_agents.core import Completion, Prompt, SamplingParams, StreamChunk
 from hypic_agents.errors import ContextOverflow, EmptyPrompt, EngineClosed, HypicError, InvalidInput
 from hypic_agents.prompt import ChatTokenizer, PromptBuilder
+from hypic_agents.runtime.audit.auditor import AUDIT_METRICS, Auditor
+from hypic_agents.runtime.audit.runner import AuditRunner
 from hypic_agents.runtime.cache.base import SegmentStore, StoreStats
-from hypic_agents.runtime.cache.memory import MemoryStore
-from hypic_agents.runtime.config import EngineConfig, ReusePolicy, parse_policy
+from hypic_agents.runtime.config import EngineConfig, ReusePolicy
 from hypic_agents.runtime.decode import decode
 from hypic_agents.runtime.detokenize import Detokenizer
+from hypic_agents.runtime.grammar import Grammars
+from hypic_agents.runtime.metrics import REQUEST_METRICS, STORE_METRICS, Metrics, count_completions, show_store
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.models.registry import load_model
-from hypic_agents.runtime.plan import Plan, make_plan
+from hypic_agents.runtime.plan import Plan
+from hypic_agents.runtime.policy_file import resolve_policy
 from hypic_agents.runtime.prefill import Prefill
 from hypic_agents.runtime.request import Request
-from hypic_agents.runtime.sampling import check_sampling, make_generator, sample
+from hypic_agents.runtime.sampling import check_sampling, make_generator, mask_logits, sample
 from hypic_agents.runtime.schedule import Schedule
+from hypic_agents.runtime.stores import make_store
 
 GREEDY = SamplingParams()
 
@@ -49,11 +54,17 @@ class Engine:
         self.builder = PromptBuilder(tokenizer)
         self.fingerprint = fingerprint
         self.config = config
+        self._policy = resolve_policy(config.policy, fingerprint)
         self.name = name
-        self.store: SegmentStore = store if store is not None else MemoryStore(config.store_bytes)
+        self._owns_store = store is None
+        self.store: SegmentStore = make_store(config, model.device) if store is None else store
         self._prefill = Prefill(model, self.store, fingerprint, config.max_pass_tokens)
         self._schedule: Schedule[Request] = Schedule(config.max_batch, config.max_pass_tokens)
+        self._grammars = Grammars(tokenizer, model.vocab_size, config.grammar_loop_len)
         self._lock = RLock()
+        self._metrics = Metrics(REQUEST_METRICS | STORE_METRICS | AUDIT_METRICS)
+        self._auditor = Auditor(model, self.store, fingerprint, config, self._metrics)
+        self._audits = AuditRunner(self._auditor, lambda: self._schedule.idle, self._lock, config.audit_in_background)
         self._closed = False
 
     @classmethod
@@ -76,7 +87,7 @@ class Engine:
         """Queue a request; :meth:`step` moves it on.
 
         Raises:
-            EmptyPrompt, ContextOverflow, InvalidPolicy, InvalidInput: before anything is computed.
+            EmptyPrompt, ContextOverflow, InvalidPolicy, InvalidGrammar, InvalidInput: before anything is computed.
         """
         check_sampling(sampling)
         request = Request(
@@ -86,6 +97,7 @@ class Engine:
             generator=make_generator(sampling),
             detokenizer=Detokenizer(self.tokenizer.decode, sampling.stop),
             eos_token_ids=self.tokenizer.eos_token_ids,
+            grammar=self._grammars.start(sampling.grammar, sampling.max_tokens) if sampling.grammar else None,
         )
         with self._lock:
             if self._closed:
@@ -95,7 +107,10 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
-        """Admit and prefill, or decode one token for every running request; returns the requests that finished."""
+        """Admit and prefill, or decode one token for every running request; returns the requests that finished.
+
+        With nothing to do, one slice of a pending audit.
+        """
         with self._lock:
             admitted = self._schedule.admit()
             if admitted:
@@ -103,7 +118,10 @@ class Engine:
             running = [r for r in self._schedule.running if not r.done]
             if running and not admitted:
                 self._advance(running, lambda requests: decode(self.model, requests).unbind())
-            return self._schedule.retire()
+            finished = self._retire()
+            if not admitted and not running:
+                self._audits.step()
+            return finished
 
     def _advance(self, requests: list[Request], compute: Callable[[Sequence[Request]], Sequence[Tensor]]) -> None:
         """Next tokens for ``requests``. If the pass fails, each is tried alone, so that only the culprit fails."""
@@ -116,9 +134,18 @@ class Engine:
             else:
                 requests[0].fail(_as_hypic(error))
             return
-        tokens = sample(torch.stack(logits), [r.sampling for r in requests], [r.generator for r in requests])
+        scores = mask_logits(torch.stack(logits), [r.grammar for r in requests])
+        chosen = sample(scores, [r.sampling for r in requests], [r.generator for r in requests])
+        tokens = [request.settle(token) for request, token in zip(requests, chosen, strict=True)]
+        self._auditor.record(requests, tokens, logits)
         for request, token in zip(requests, tokens, strict=True):
             request.push(token)
+
+    def _retire(self) -> list[Request]:
+        finished = self._schedule.retire()
+        count_completions(self._metrics, [r.completion for r in finished if r.completion is not None])
+        self._audits.collect(finished)
+        return finished
 
     def generate(
         self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
@@ -152,7 +179,7 @@ class Engine:
         with self._lock:
             if not request.done:
                 request.finish("cancelled")
-                self._schedule.retire()
+                self._retire()
 
     def _finish(self, request: Request) -> Completion:
         while not request.done:
@@ -171,7 +198,7 @@ class Engine:
             raise InvalidInput(f"token id {top} is outside the model's vocabulary of {self.model.vocab_size}")
         if len(prompt) + max_new_tokens > self.model.window:
             raise ContextOverflow(len(prompt), max_new_tokens, self.model.window)
-        return make_plan(prompt, self.config.default_policy if policy is None else parse_policy(policy))
+        return self._auditor.plan(prompt, self._policy if policy is None else resolve_policy(policy, self.fingerprint))
 
     @torch.inference_mode()
     def score(
@@ -202,19 +229,40 @@ class Engine:
         tenant: str | None = None,
         group: str | None = None,
     ) -> int:
-        """Forget entries before returning; see ``SegmentStore.invalidate``."""
+        """Forget entries before returning; see ``SegmentStore.invalidate``. Audits of what they served go too."""
+        self._audits.forget(source_id=source_id, tenant=tenant, group=group)
         return self.store.invalidate(source_id=source_id, version_before=version_before, tenant=tenant, group=group)
 
     def stats(self) -> StoreStats:
         return self.store.stats()
 
+    def metrics(self) -> Metrics:
+        """Counters and gauges of requests, store and audits; docs/audit.md lists them."""
+        show_store(self._metrics, self.stats())
+        return self._metrics
+
+    def metrics_text(self) -> str:
+        """:meth:`metrics` in the Prometheus text format."""
+        return self.metrics().to_text()
+
+    def run_audits(self, most: int | None = None) -> int:
+        """Run pending audits, at most ``most``, until a request comes in; returns how many were finished."""
+        return self._audits.run(most)
+
+    def reset_audit(self) -> None:
+        """Trust again what the shadow audit made fall back, and give up pending audits."""
+        self._audits.reset()
+
     def close(self) -> None:
-        """Cancel what runs and refuse new requests."""
+        """Cancel what runs and refuse new requests. A store that the engine made is written out and closed."""
         with self._lock:
             self._closed = True
             for request in [r for r, _ in self._schedule.waiting] + self._schedule.running:
                 self.cancel(request)
             self._schedule.waiting.clear()
+            self._auditor.close()
+            if self._owns_store:
+                self.store.close()
 
     def __enter__(self) -> Self:
         return self

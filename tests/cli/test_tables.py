@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hypic_agents.quality.policies import EVALUATED, sweep_policies
+from hypic_agents.quality.policies import EVALUATED, pareto_policies, sweep_policies
 from tests.cli.conftest import Invoke
 
 RESULT = {"rows": [{"policy": "hypic", "accuracy": 0.9375, "questions": 16}], "seed": 4, "skew": float("nan")}
@@ -47,7 +47,12 @@ def test_eval_passes_its_options_on(invoke: Invoke) -> None:
 
 @pytest.mark.parametrize(
     ("command", "hook"),
-    [(["eval"], "run_eval"), (["bench", "warm"], "bench_warm"), (["bench", "compose"], "bench_compose")],
+    [
+        (["eval"], "run_eval"),
+        (["bench", "warm"], "bench_warm"),
+        (["bench", "compose"], "bench_compose"),
+        (["bench", "grammar"], "bench_grammar"),
+    ],
 )
 def test_rows_become_a_table_or_one_json_object(invoke: Invoke, command: list[str], hook: str) -> None:
     shown = invoke(*command, **{hook: Recorder()})
@@ -78,7 +83,29 @@ def test_a_sweep_chooses_the_policies_and_adds_a_curve(invoke: Invoke, tmp_path:
     assert "Head seam" in invoke("eval", "--sweep", run_eval=run_eval).stdout
 
 
-@pytest.mark.parametrize("args", [["--sweep", "-p", "hypic"], ["--picture", "x.png"]])
+def test_pareto_chooses_the_policies_and_answers_for_15_percent(invoke: Invoke, tmp_path: Path) -> None:
+    def run_eval(engine: object, *, presets: Sequence[str], **_: Any) -> dict[str, Any]:
+        assert tuple(presets) == pareto_policies()
+        figures = {"score": 0.5, "gap_points": 4.0, "gap_ci95": [2.0, 6.0], "kl": 0.1}
+        lives = {spec: 1.0 if spec == "exact" else 0.02 * at for at, spec in enumerate(presets)}
+        return {"rows": [], "questions": 7, "mean": {spec: figures | {"live_share": lives[spec]} for spec in presets}}
+
+    picture = tmp_path / "pareto.png"
+    result = invoke("eval", "--pareto", "--picture", str(picture), "--json", run_eval=run_eval)
+    assert result.exit_code == 0
+    written = json.loads(result.stdout)["pareto"]
+    assert len(written["points"]) == len(pareto_policies())
+    assert written["front"] == [pareto_policies()[1]]
+    assert {"seam_only_gap", "best_gap", "ratio", "best_policy"} <= set(written["at_15_percent"])
+    assert picture.stat().st_size > 1000
+    shown = invoke("eval", "--pareto", run_eval=run_eval).stdout
+    assert "Score against live tokens" in shown
+    assert "at 15 percent ratio: 1" in shown
+
+
+@pytest.mark.parametrize(
+    "args", [["--sweep", "-p", "hypic"], ["--pareto", "-p", "hypic"], ["--pareto", "--sweep"], ["--picture", "x.png"]]
+)
 def test_options_that_contradict_each_other_are_refused(invoke: Invoke, args: list[str]) -> None:
     result = invoke("eval", *args)
     assert result.exit_code == 2

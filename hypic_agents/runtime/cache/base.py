@@ -47,6 +47,14 @@ class StoreStats:
         budget_bytes: The limit.
         entries: Kept entries.
         pinned: Entries held by a request: kept, withdrawn or lent.
+        disk_hits: Hits (among ``hits``) that were read from the disk.
+        disk_entries, disk_bytes: Files on the disk and what they take, never above ``disk_budget_bytes``.
+        disk_budget_bytes: The disk's limit; 0 without a disk tier.
+        disk_pending_bytes: Bytes that wait to be written.
+        disk_dropped: Entries that were not written, because too much waited or the disk refused them.
+        damaged: Files that were not what had been written. Each was a miss, and is gone.
+
+    The other counts are of the memory tier.
     """
 
     hits: int = 0
@@ -60,6 +68,13 @@ class StoreStats:
     budget_bytes: int = 0
     entries: int = 0
     pinned: int = 0
+    disk_hits: int = 0
+    disk_entries: int = 0
+    disk_bytes: int = 0
+    disk_budget_bytes: int = 0
+    disk_pending_bytes: int = 0
+    disk_dropped: int = 0
+    damaged: int = 0
 
 
 class SegmentStore(Protocol):
@@ -104,7 +119,10 @@ class SegmentStore(Protocol):
         ...
 
     def evict(self, num_bytes: int) -> int:
-        """Drop idle entries until ``num_bytes`` are freed or none is left; returns the bytes freed."""
+        """Drop idle entries from memory until ``num_bytes`` are freed or none is left; returns the bytes freed.
+
+        What lies on the disk stays there.
+        """
         ...
 
     def invalidate(
@@ -130,6 +148,14 @@ class SegmentStore(Protocol):
         Raises:
             InvalidInput: no condition at all, or ``version_before`` without ``source_id``; nothing changed.
         """
+        ...
+
+    def flush(self) -> None:
+        """Return once everything that was to be written is written."""
+        ...
+
+    def close(self) -> None:
+        """Flush, and let go of files and threads. Closing twice does nothing more."""
         ...
 
     def check_integrity(self) -> None:

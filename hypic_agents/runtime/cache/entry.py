@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hypic_agents.runtime.cache.eviction import Worth
 from hypic_agents.runtime.cache.key import SegmentKey
 
 
@@ -54,3 +55,18 @@ class SegmentEntry:
     def sources(self) -> tuple[tuple[str, str], ...]:
         """``(source_id, version)`` of all text that shaped the payload, its own first."""
         return ((self.source_id, self.version), *self.depends_on)
+
+
+@dataclass(slots=True)
+class Slot:
+    """How a store in memory holds an entry: its pins, whether it was never kept, and how often it was wanted."""
+
+    entry: SegmentEntry
+    pins: int = 0
+    lent: bool = False
+    uses: int = 1
+
+    @property
+    def worth(self) -> Worth:
+        entry = self.entry
+        return Worth.of(self.uses, entry.build_s, entry.key.num_tokens, entry.nbytes)

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from hypic_agents.errors import InvalidInput
-from hypic_agents.runtime.cache.entry import SegmentEntry
+from hypic_agents.runtime.cache.key import SegmentKey
 
 VersionOrder = Callable[[str], Any]
 """Gives a sort key of a non-empty version; must be pure and must not call the store."""
+
+
+class Sourced(Protocol):
+    """What is asked of an entry, or of its description."""
+
+    @property
+    def key(self) -> SegmentKey: ...
+
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,7 @@ class Invalidation:
         if self.source_id is None and self.tenant is None and self.group is None:
             raise InvalidInput("invalidate needs a condition: source_id, tenant or group")
 
-    def covers(self, entry: SegmentEntry, version_order: VersionOrder) -> bool:
+    def covers(self, entry: Sourced, version_order: VersionOrder) -> bool:
         """Whether ``entry`` meets every condition."""
         scope = entry.key.scope
         if self.tenant is not None and scope.tenant != self.tenant:
@@ -60,11 +70,15 @@ class InvalidationLog:
         self.epoch = 0
         self._recent: deque[Invalidation] = deque(maxlen=length)
 
-    def append(self, invalidation: Invalidation) -> None:
-        self._recent.append(invalidation)
+    def append(self, invalidation: Invalidation | None) -> None:
+        """Add one; None covers everything."""
+        if invalidation is None:
+            self._recent.clear()  # a log that does not reach back covers all
+        else:
+            self._recent.append(invalidation)
         self.epoch += 1
 
-    def overtook(self, entry: SegmentEntry, since: int, version_order: VersionOrder) -> bool:
+    def overtook(self, entry: Sourced, since: int, version_order: VersionOrder) -> bool:
         """Whether an invalidation after epoch ``since`` covers ``entry``; yes if the log no longer reaches back."""
         missed = self.epoch - since
         if missed > len(self._recent):

@@ -48,3 +48,8 @@ class SegmentKey:
     def of(cls, token_ids: Sequence[int], *, model: str, recipe: str, scope: Scope) -> SegmentKey:
         """The key of a segment's standalone token ids."""
         return cls(model, recipe, scope, digest_ids(token_ids), len(token_ids))
+
+    @property
+    def is_prefix(self) -> bool:
+        """An exact prefix checkpoint. The next turn of a chat needs it once: one use says nothing against it."""
+        return "kind='prefix'" in self.recipe

@@ -1,48 +1,52 @@
-"""The segment store in memory: one lock, a byte budget, least recently used first out. No torch."""
+"""The segment store in memory: one lock, a byte budget, a rule for what leaves first. No torch."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from threading import Lock
 
 from hypic_agents.errors import InvalidInput
+from hypic_agents.runtime.cache.admission import Admission, TouchHistory
 from hypic_agents.runtime.cache.base import StoreStats
-from hypic_agents.runtime.cache.entry import SegmentEntry
+from hypic_agents.runtime.cache.entry import SegmentEntry, Slot
+from hypic_agents.runtime.cache.eviction import LRU, Eviction, EvictionQueue
 from hypic_agents.runtime.cache.invalidation import Invalidation, InvalidationLog, VersionOrder
 from hypic_agents.runtime.cache.key import SegmentKey
 
 
-@dataclass(slots=True)
-class _Slot:
-    entry: SegmentEntry
-    pins: int = 0
-    lent: bool = False
-
-
 class MemoryStore:
-    """A :class:`~hypic_agents.runtime.cache.base.SegmentStore`; every verb but ``invalidate`` is O(1) an entry.
+    """A :class:`~hypic_agents.runtime.cache.base.SegmentStore`; every verb but ``invalidate`` is O(log n) an entry.
 
-    Recency is the order of last releases: an entry in use is the most recent of all.
+    A touch is a hit or an insert. Recency is the order of last releases: an entry in use is the most recent of all.
 
     Args:
         budget_bytes: Limit of ``held_bytes``; 0 keeps nothing but empty payloads.
         version_order: Sort key of a version, for ``version_before``; by default the string itself.
+        eviction: What leaves first; by default the least recently used.
+        admission: What is kept; by default whatever fits.
 
     Raises:
         InvalidInput: a negative budget.
     """
 
-    def __init__(self, budget_bytes: int, *, version_order: VersionOrder = str) -> None:
+    def __init__(
+        self,
+        budget_bytes: int,
+        *,
+        version_order: VersionOrder = str,
+        eviction: Eviction = LRU(),  # noqa: B008  (frozen)
+        admission: Admission = Admission(),  # noqa: B008  (frozen)
+    ) -> None:
         if budget_bytes < 0:
             raise InvalidInput(f"budget_bytes={budget_bytes}: use 0 or more")
         self._budget_bytes = budget_bytes
         self._version_order = version_order
         self._lock = Lock()
-        self._kept: dict[SegmentKey, _Slot] = {}
-        self._idle: OrderedDict[SegmentKey, _Slot] = OrderedDict()  # the unpinned part of _kept, oldest first
-        self._detached: dict[SegmentEntry, _Slot] = {}  # withdrawn or lent, all pinned
+        self._kept: dict[SegmentKey, Slot] = {}
+        self._idle: EvictionQueue[SegmentKey] = EvictionQueue(eviction)  # the unpinned part of _kept
+        self._detached: dict[SegmentEntry, Slot] = {}  # withdrawn or lent, all pinned
+        self._admission = admission
+        self._history: TouchHistory[SegmentKey] = TouchHistory()
         self._log = InvalidationLog()
         self._held_bytes = self._idle_bytes = self._lent_bytes = 0
         self._hits = self._misses = self._inserts = self._evictions = self._invalidated = self._rejected = 0
@@ -59,6 +63,7 @@ class MemoryStore:
                 self._misses += 1
                 return None
             self._hits += 1
+            slot.uses = self._history.touch(key)
             self._pin(slot)
             return slot.entry
 
@@ -73,7 +78,7 @@ class MemoryStore:
             if slot.pins:
                 return
             if entry not in self._detached:
-                self._idle[entry.key] = slot
+                self._idle.touch(entry.key, slot.worth)
                 self._idle_bytes += entry.nbytes
                 return
             del self._detached[entry]
@@ -84,14 +89,17 @@ class MemoryStore:
 
     def insert(self, entry: SegmentEntry, *, pin: bool = False, since: int | None = None) -> SegmentEntry:
         with self._lock:
+            uses = self._history.touch(entry.key)
             present = self._kept.get(entry.key)
             if present is not None and present.entry.token_ids == entry.token_ids:
                 slot = present
+                slot.uses = uses
                 if slot.pins == 0:
-                    self._idle.move_to_end(entry.key)
-            elif present is None and self._admit(entry, since):
-                slot = _Slot(entry)
-                self._kept[entry.key] = self._idle[entry.key] = slot
+                    self._idle.touch(entry.key, slot.worth)
+            elif present is None and self._admit(entry, since, seen=uses > 1):
+                slot = Slot(entry, uses=uses)
+                self._kept[entry.key] = slot
+                self._idle.touch(entry.key, slot.worth)
                 self._held_bytes += entry.nbytes
                 self._idle_bytes += entry.nbytes
                 self._inserts += 1
@@ -116,18 +124,43 @@ class MemoryStore:
         tenant: str | None = None,
         group: str | None = None,
     ) -> int:
-        call = Invalidation(source_id, version_before, tenant, group)
+        return self.withdraw(Invalidation(source_id, version_before, tenant, group))
+
+    def withdraw(self, call: Invalidation | None) -> int:
+        """:meth:`invalidate` for conditions at hand; without any, everything that is kept or being built."""
         with self._lock:
-            covered = [slot for slot in self._kept.values() if call.covers(slot.entry, self._version_order)]
+            covered = [s for s in self._kept.values() if call is None or call.covers(s.entry, self._version_order)]
             self._log.append(call)
             for slot in covered:
                 del self._kept[slot.entry.key]
                 if slot.pins:
                     self._detached[slot.entry] = slot
                 else:
+                    self._idle.remove(slot.entry.key)
                     self._drop_idle(slot)
             self._invalidated += len(covered)
             return len(covered)
+
+    def entries(self) -> list[SegmentEntry]:
+        """The kept entries."""
+        with self._lock:
+            return [slot.entry for slot in self._kept.values()]
+
+    def overtaken(self, entry: SegmentEntry, since: int | None) -> bool:
+        """Whether a call of ``invalidate`` after epoch ``since`` covers ``entry``."""
+        with self._lock:
+            return since is not None and self._log.overtook(entry, since, self._version_order)
+
+    def uses(self, key: SegmentKey) -> int:
+        """Touches of ``key`` that are still remembered."""
+        with self._lock:
+            return self._history[key]
+
+    def flush(self) -> None:
+        """Nothing is written behind."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def check_integrity(self) -> None:
         with self._lock:
@@ -139,7 +172,7 @@ class MemoryStore:
                 "held_bytes is within the budget": self._held_bytes <= self._budget_bytes,
                 "lent_bytes is what lent entries take": self._lent_bytes
                 == sum(s.entry.nbytes for s in detached if s.lent),
-                "idle entries are the kept ones without pins": dict(self._idle) == idle,
+                "idle entries are the kept ones without pins": set(self._idle) == set(idle),
                 "idle bytes are theirs": self._idle_bytes == sum(s.entry.nbytes for s in idle.values()),
                 "pins are not negative": all(s.pins >= 0 for s in kept),
                 "withdrawn and lent entries are pinned": all(s.pins > 0 for s in detached),
@@ -169,27 +202,34 @@ class MemoryStore:
                 pinned=len(self._kept) - len(self._idle) + len(self._detached),
             )
 
-    def _pin(self, slot: _Slot) -> None:
+    def _pin(self, slot: Slot) -> None:
         if slot.pins == 0:
-            del self._idle[slot.entry.key]
+            self._idle.remove(slot.entry.key)
             self._idle_bytes -= slot.entry.nbytes
         slot.pins += 1
 
     def _lend(self, entry: SegmentEntry) -> None:
         slot = self._detached.get(entry)
         if slot is None:
-            slot = self._detached[entry] = _Slot(entry, lent=True)
+            slot = self._detached[entry] = Slot(entry, lent=True)
             self._lent_bytes += entry.nbytes
         slot.pins += 1
 
-    def _admit(self, entry: SegmentEntry, since: int | None) -> bool:
+    def _admit(self, entry: SegmentEntry, since: int | None, *, seen: bool) -> bool:
         """Whether ``entry`` may be kept; if so, there is room for it afterwards."""
         if entry in self._detached:  # withdrawn or rejected before, and still in use: it cannot come back
             return False
         if since is not None and self._log.overtook(entry, since, self._version_order):
             return False
         needed = self._held_bytes + entry.nbytes - self._budget_bytes
-        if needed > self._idle_bytes:
+        refusal = self._admission.refusal(
+            num_tokens=entry.key.num_tokens,
+            nbytes=entry.nbytes,
+            budget_bytes=self._budget_bytes,
+            seen=seen or entry.key.is_prefix,
+            must_evict=needed > 0,
+        )
+        if needed > self._idle_bytes or refusal:
             return False
         self._evict(needed)
         return True
@@ -197,14 +237,12 @@ class MemoryStore:
     def _evict(self, num_bytes: int) -> int:
         freed = 0
         while freed < num_bytes and self._idle:
-            slot = next(iter(self._idle.values()))
-            del self._kept[slot.entry.key]
+            slot = self._kept.pop(self._idle.pop())
             self._drop_idle(slot)
             self._evictions += 1
             freed += slot.entry.nbytes
         return freed
 
-    def _drop_idle(self, slot: _Slot) -> None:
-        del self._idle[slot.entry.key]
+    def _drop_idle(self, slot: Slot) -> None:
         self._idle_bytes -= slot.entry.nbytes
         self._held_bytes -= slot.entry.nbytes

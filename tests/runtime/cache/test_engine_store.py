@@ -1,0 +1,158 @@
+"""Engines over a directory: a restart hits at once and answers the same, whatever happened to the files."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import torch
+
+from hypic_agents.core import Prompt, SamplingParams, Scope
+from hypic_agents.errors import InvalidInput, StoreUnavailable
+from tests.runtime.models import engine, make_prompt, segment_ids
+
+GREEDY = SamplingParams(max_tokens=6)
+
+
+def prompt(seed: int, *, scope: Scope | None = None, order: tuple[int, ...] = (0, 1, 2)) -> Prompt:
+    rng = random.Random(seed)
+    system = segment_ids(rng, 20)
+    parts = [segment_ids(rng, 40) for _ in order]
+    return make_prompt([parts[i] for i in order], system=system, scope=scope)
+
+
+def test_a_restart_hits_at_once_and_answers_the_same(tmp_path: Path) -> None:
+    with engine(store_dir=str(tmp_path)) as first:
+        cold = first.generate(prompt(1), GREEDY)
+        expected = first.score([prompt(1)], [cold.token_ids])[0]
+    with engine(store_dir=str(tmp_path)) as second:
+        warm = second.generate(prompt(1), GREEDY)
+        assert torch.equal(second.score([prompt(1)], [cold.token_ids])[0], expected)
+        shuffled = second.generate(prompt(1, order=(2, 0, 1)), GREEDY)
+    assert warm.token_ids == cold.token_ids
+    assert cold.report.cold_tokens == warm.report.reused_tokens > 0
+    assert (warm.report.cold_tokens, shuffled.report.cold_tokens) == (0, 0)
+
+
+def test_two_engines_share_a_directory_while_both_run(tmp_path: Path) -> None:
+    with engine(store_dir=str(tmp_path)) as one, engine(store_dir=str(tmp_path)) as two:
+        expected = one.generate(prompt(1), GREEDY)
+        one.store.flush()
+        found = two.generate(prompt(1), GREEDY)
+        assert (found.token_ids, found.report.cold_tokens) == (expected.token_ids, 0)
+        assert one.invalidate(tenant="default") > 0
+        assert two.generate(prompt(1), GREEDY).report.reused_tokens == 0
+
+
+def test_damage_costs_a_build_and_nothing_else(tmp_path: Path) -> None:
+    with engine(store_dir=str(tmp_path)) as first:
+        expected = first.generate(prompt(1), GREEDY).token_ids
+    for path in (tmp_path / "segments").iterdir():
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        path.write_bytes(raw)
+    with engine(store_dir=str(tmp_path)) as second:
+        again = second.generate(prompt(1), GREEDY)
+        assert again.token_ids == expected
+        assert again.report.reused_tokens == 0
+        assert second.stats().damaged == 4
+
+
+def test_tenants_share_no_file(tmp_path: Path) -> None:
+    with engine(store_dir=str(tmp_path)) as one:
+        one.generate(prompt(1, scope=Scope("a")), GREEDY)
+    with engine(store_dir=str(tmp_path)) as two:
+        report = two.generate(prompt(1, scope=Scope("b")), GREEDY).report
+        assert report.reused_tokens == 0
+        assert two.invalidate(tenant="a") > 0
+        assert two.generate(prompt(1, scope=Scope("b")), GREEDY).report.cold_tokens == 0
+
+
+def test_interleaved_tenants_in_threads_share_nothing(tmp_path: Path) -> None:
+    """The same texts from two tenants at once: as many builds each as one tenant alone needs."""
+    with engine(store_dir=str(tmp_path)) as one:
+        reports: dict[str, list[int]] = {"a": [], "b": []}
+
+        def ask(tenant: str) -> None:
+            for seed in (1, 1, 2):
+                answer = one.generate(prompt(seed, scope=Scope(tenant)), SamplingParams(max_tokens=1))
+                reports[tenant].append(answer.report.cold_tokens)
+
+        threads = [Thread(target=ask, args=(tenant,)) for tenant in reports]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        one.store.flush()
+        one.store.check_integrity()
+        first, second, third = reports["a"]
+        assert reports["a"] == reports["b"]
+        assert first > 0 == second
+        assert third > 0
+        assert one.stats().pinned == 0
+
+
+@pytest.mark.slow
+def test_a_thousand_requests_of_two_tenants_in_threads_share_nothing(tmp_path: Path) -> None:
+    with engine(store_dir=str(tmp_path), max_batch=4) as one:
+        cold: dict[str, list[int]] = {"a": [], "b": []}
+
+        def ask(tenant: str, seed: int) -> None:
+            rng = random.Random(seed)
+            for _ in range(250):
+                text = rng.randrange(8)
+                answer = one.generate(prompt(text, scope=Scope(tenant)), SamplingParams(max_tokens=1))
+                cold[tenant].append(answer.report.cold_tokens)
+
+        threads = [Thread(target=ask, args=(tenant, seed)) for tenant in cold for seed in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(600)
+        one.store.flush()
+        one.store.check_integrity()
+        assert one.stats().pinned == 0
+        # Each tenant builds every text itself, once: what the other has built saves it nothing.
+        assert sum(cold["a"]) == sum(cold["b"]) > 0
+        assert one.invalidate(tenant="a") == one.stats().disk_entries
+        assert one.generate(prompt(1, scope=Scope("b")), GREEDY).report.cold_tokens == 0
+        assert one.generate(prompt(1, scope=Scope("a")), GREEDY).report.reused_tokens == 0
+
+
+@pytest.mark.parametrize("numbers", ["bfloat16", "int8"])
+def test_rounded_payloads_answer_the_same_cold_and_warm(tmp_path: Path, numbers: str) -> None:
+    config = {"store_dir": str(tmp_path), "state_numbers": numbers, "drop_transition_below": 0.5}
+    with engine(**config) as first:
+        cold = first.generate(prompt(1), GREEDY)
+        first.store.check_integrity()
+    with engine(**config) as second:
+        warm = second.generate(prompt(1), GREEDY)
+        rounded = second.score([prompt(1)], [cold.token_ids])[0]
+    with engine(store_dir=str(tmp_path)) as exact:
+        other = exact.generate(prompt(1), GREEDY)
+        plain = exact.score([prompt(1)], [cold.token_ids])[0]
+    with engine(**(config | {"store_dir": None})) as in_memory:
+        in_memory.generate(prompt(1), GREEDY)
+        assert torch.equal(in_memory.score([prompt(1)], [cold.token_ids])[0], rounded)
+    assert (cold.token_ids, warm.report.cold_tokens) == (warm.token_ids, 0)
+    assert other.report.reused_tokens < warm.report.reused_tokens  # only the checkpoint is the same
+    assert not torch.equal(rounded, plain)
+    torch.testing.assert_close(rounded, plain, atol=0.2, rtol=0.1)
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="eviction='fifo'"):
+        engine(eviction="fifo")
+    with pytest.raises(InvalidInput, match="disk_bytes=-1"):
+        engine(disk_bytes=-1)
+    with pytest.raises(InvalidInput, match="state_numbers='int4'"):
+        engine(state_numbers="int4")
+    with pytest.raises(InvalidInput, match="drop_transition_below=-1"):
+        engine(drop_transition_below=-1)
+    with pytest.raises(InvalidInput, match="exclude each other"):
+        engine(drop_transition_below=0.1, audit_share=0.5)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreUnavailable, match="cannot use"):
+        engine(store_dir=str(tmp_path / "file"))
