@@ -89,6 +89,7 @@ class Encoder:
             answer_mask=tuple(mask),
             spans=tuple(spans),
             prefix_end=bisect_right(ends, system_end),
+            num_tools=min(len(episode.tools), len(spans)),
             state_only=state_only,
             blind=tuple(blind),
         )

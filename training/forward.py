@@ -16,6 +16,7 @@ from torch import Tensor
 from hypic_agents.runtime.batch import LiveRun, ReusedRun, Row
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.models.payloads import built_payloads
+from hypic_agents.runtime.policy import LEAD_MAX
 from hypic_agents.runtime.state import SegmentPayload
 from training.plain_forward import attention_mask
 from training.sequences import ANSWER, DOCUMENT, OTHER, Output, TrainSequence
@@ -100,15 +101,16 @@ def _build(
     inside: list[tuple[TrainSequence, int, int]] = []
     for i, s in enumerate(sequences):
         prefix = prefixes[i]
-        for start, end in s.spans:
+        for number, (start, end) in enumerate(s.spans):
             first, last = start + head, end - tail
             if last - first < MIN_INTERIOR:
                 continue
             at = 0 if prefix is None else prefix.length
             elements: list[LiveRun | ReusedRun] = [] if prefix is None else [ReusedRun(0, at, prefix, "last")]
-            if head:
-                elements.append(LiveRun(at, s.token_ids[start:first]))
-            elements.append(LiveRun(at + head, s.token_ids[first:last], begin_transition=True))
+            before = s.token_ids[start:first] if prefix is None else _lead(s, number) + s.token_ids[start:first]
+            if before:
+                elements.append(LiveRun(at, before))
+            elements.append(LiveRun(at + len(before), s.token_ids[first:last], begin_transition=True))
             rows.append(Row(tuple(elements), logits_from=last - first, keep=last - first))
             built.append((i, first))
             inside.append((s, first, last))
@@ -118,6 +120,13 @@ def _build(
         for (i, first), payload in zip(built, built_payloads(result.batch), strict=True):
             made[i].append((first, payload, False))
     return made, parts
+
+
+def _lead(s: TrainSequence, number: int) -> tuple[int, ...]:
+    """The tokens before the block of a span that its conditioned build stands behind, as ``hypic`` has it."""
+    block = 0 if number < s.num_tools else s.num_tools
+    end = s.spans[block][0]
+    return s.token_ids[max(s.prefix_end, s.spans[block - 1][1] if block else 0, end - LEAD_MAX) : end]
 
 
 def _collect(model: HybridModel, parts: Parts) -> Output:

@@ -20,6 +20,7 @@ class TrainSequence:
         answer_mask: True where ``token_ids[i]`` is a target of the answer loss: answers and their closing token.
         spans: Token ranges ``[start, end)`` of tool specs and documents: the tokens wholly inside each one's text.
         prefix_end: Tokens up to the end of the system text, before the first span.
+        num_tools: How many of the first spans are tool specs.
         state_only: Question and answer tokens may not attend to document tokens, so that what they need of them must
             come through the recurrent state.
         blind: Token ranges ``[start, end)`` of single questions with their answers for which the same holds.
@@ -29,6 +30,7 @@ class TrainSequence:
     answer_mask: tuple[bool, ...]
     spans: tuple[tuple[int, int], ...]
     prefix_end: int
+    num_tools: int = 0
     state_only: bool = False
     blind: tuple[tuple[int, int], ...] = ()
 

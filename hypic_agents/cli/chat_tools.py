@@ -156,11 +156,12 @@ def _value(node: ast.expr) -> int | float:
 def _real(value: Any) -> int | float:
     if isinstance(value, int):
         _check_bits(value.bit_length())
-    elif not isinstance(value, float):
-        raise TypeError("it is not a real number")
-    elif not math.isfinite(value):
-        raise OverflowError("the number is too large")
-    return value
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise OverflowError("the number is too large")
+        return value
+    raise TypeError("it is not a real number")
 
 
 def _check_bits(count: int) -> None:

@@ -84,27 +84,33 @@ class EngineConfig:
         for name in ("max_batch", "max_pass_tokens", "audit_queue"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name}={getattr(self, name)}: use 1 or more")
+        if self.threads is not None and self.threads < 1:
+            raise InvalidInput(f"threads={self.threads}: use 1 or more")
+        self._check_store()
+        self._check_audit()
+
+    def _check_store(self) -> None:
         eviction_rule(self.eviction)
         if self.state_numbers not in STATE_NUMBERS:
             raise InvalidInput(f"state_numbers={self.state_numbers!r}: use one of {', '.join(STATE_NUMBERS)}")
         if not self.drop_transition_below >= 0:
             raise InvalidInput(f"drop_transition_below={self.drop_transition_below}: use 0 or more")
-        if self.drop_transition_below and self.audit_share:
-            raise InvalidInput(
-                "drop_transition_below and audit_share exclude each other: the audit would take dropped transitions for "
-                "corrupt ones; set one of them to 0"
-            )
         for name in ("store_bytes", "disk_bytes", "grammar_loop_len"):
             if getattr(self, name) < 0:
                 raise InvalidInput(f"{name}={getattr(self, name)}: use 0 or more")
-        if self.threads is not None and self.threads < 1:
-            raise InvalidInput(f"threads={self.threads}: use 1 or more")
+
+    def _check_audit(self) -> None:
         if not 0 <= self.audit_share <= 1:
             raise InvalidInput(f"audit_share={self.audit_share}: use a share between 0 (none) and 1 (every request)")
         if not 0 < self.audit_budget_points < 100:
             raise InvalidInput(f"audit_budget_points={self.audit_budget_points}: use points above 0 and below 100")
         if not self.audit_max_kl > 0:
             raise InvalidInput(f"audit_max_kl={self.audit_max_kl}: use nats above 0")
+        if self.drop_transition_below and self.audit_share:
+            raise InvalidInput(
+                "drop_transition_below and audit_share exclude each other: the audit would take dropped transitions "
+                "for corrupt ones; set one of them to 0"
+            )
 
     @property
     def default_policy(self) -> ReusePolicy:

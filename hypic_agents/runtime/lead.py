@@ -14,8 +14,8 @@ _BLOCKS: Final = ("system", "tool")
 def find_leads(prompt: Prompt, spans: Sequence[SegmentSpan], start: int, longest: int) -> list[tuple[int, ...]]:
     """For every span, the last tokens before the first span of its block, ``longest`` of them at most.
 
-    All segments of a block have the same lead, so their order does not matter to what is built of them. The last tokens,
-    because a role header stays the same from turn to turn, whatever was said before it.
+    All segments of a block have the same lead, so their order does not matter to what is built of them. The last
+    tokens, because a role header stays the same from turn to turn, whatever was said before it.
 
     Args:
         prompt: The whole prompt.
