@@ -27,7 +27,9 @@ def find_leads(prompt: Prompt, spans: Sequence[SegmentSpan], start: int, longest
     block = ""
     for span in spans:
         kind = span.segment.kind if span.segment.kind in _BLOCKS else ""
-        if not leads or kind != block:
+        if kind == "system":
+            leads.append(())  # what stands before a piece of the system text is the clock or id it was cut at
+        elif not leads or kind != block:
             end = min(span.origin, span.start)
             leads.append(prompt.token_ids[max(start, end - longest) : max(start, end)])
         else:

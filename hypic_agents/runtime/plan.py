@@ -16,6 +16,7 @@ from hypic_agents.runtime.policy import ReusePolicy
 from hypic_agents.runtime.seam import Interior, cut, find_interior
 
 MIN_PREFIX = 8
+MAX_HEADER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +184,12 @@ def _reused(
 
 
 def _first_system(prompt: Prompt) -> ReusedSpan | None:
-    """The prompt's beginning up to the end of a leading system segment: an exact prefix."""
-    if not prompt.spans or prompt.spans[0].segment.kind != "system":
+    """The prompt's beginning up to the end of a leading system segment: an exact prefix.
+
+    None where more than a role header stands before the segment: the builder leaves clocks and ids live, and a prefix
+    that took them in would be another one for every request.
+    """
+    if not prompt.spans or prompt.spans[0].segment.kind != "system" or prompt.spans[0].start > MAX_HEADER:
         return None
     end = prompt.spans[0].end
     if end < MIN_PREFIX or end >= len(prompt):

@@ -120,9 +120,6 @@ def test_schema_keys_permuted(backend: Recorder, case: Case) -> None:
     assert states(second, "tool") == ["hit"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the exact prefix takes in the text before a system segment, so a clock there renews it all"
-)
 def test_clock_in_system_prompt(backend: Recorder, case: Case) -> None:
     first, second = (
         model_of(backend).invoke([SystemMessage(case[system]), HumanMessage("q")])
