@@ -19,11 +19,7 @@ def sweep_policies(seams: Sequence[int] = SEAMS) -> tuple[str, ...]:
     """``exact``, and every head seam with segments built alone and behind the system prompt."""
     return (
         "exact",
-        *(
-            f"hypic:head_seam={seam}{built}"
-            for built in (ALONE, "")
-            for seam in seams
-        ),
+        *(f"hypic:head_seam={seam}{built}" for built in (ALONE, "") for seam in seams),
     )
 
 
