@@ -82,9 +82,9 @@ def events(driver: Driver, job: Job) -> Generator[Event, None, None]:
     """
     news: SimpleQueue[Event] = SimpleQueue()
     job.sink = news.put
-    driver.submit(job)
     ended = False
     try:
+        driver.submit(job)  # inside: Ctrl-C may strike between this line and the next
         while not ended:
             try:
                 event = news.get(timeout=job.remaining_s())
