@@ -30,7 +30,9 @@ def effective_plan(prompt: Prompt, policy: ReusePolicy, fallen: Reasons) -> Plan
     if policy.prefix or WHOLE_POLICY in fallen:
         reason = fallen[WHOLE_POLICY] if WHOLE_POLICY in fallen else next(iter(fallen.values()))
         plan = make_plan(prompt, policy.with_(prefix=False, exact=True))
-        return replace(plan, notes=tuple(replace(note, reason=AUDIT_REASON + reason) for note in plan.notes))
+        notes = tuple(replace(note, reason=AUDIT_REASON + reason) for note in plan.notes)
+        # The plan keeps the name of what fell back, so that it is still watched; prefix passes run by their policy.
+        return replace(plan, policy=plan.policy if policy.prefix else policy, notes=notes)
     if "system" in fallen:
         # Conditioned builds stand behind the system segment's entry, which is not to be trusted.
         plan = replace(make_plan(prompt, policy.with_(condition_on_system=False)), policy=policy)
