@@ -61,11 +61,6 @@ class _Remote(ChatModelIntegrationTests):
         return False
 
     @property
-    def enable_vcr_tests(self) -> bool:
-        # Calls to loopback are not recorded.
-        return True
-
-    @property
     def supported_usage_metadata_details(self) -> Any:
         details = ["cache_read_input"]
         return {"invoke": details, "stream": details}
@@ -82,16 +77,36 @@ class _Remote(ChatModelIntegrationTests):
         assert full is not None
         return full
 
+    @pytest.mark.xfail(strict=True, reason="hypic-tiny makes the right call several times over")
+    def test_agent_loop(self, model: BaseChatModel) -> None:
+        super().test_agent_loop(model)
 
-# test_stream_time times only what it recorded over a network; here it runs, and records and times nothing.
-@pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")
+    @pytest.mark.xfail(strict=True, reason="hypic-tiny was trained on Latin letters and does not copy Chinese ones")
+    def test_unicode_tool_call_integration(self, model: BaseChatModel, **options: Any) -> None:
+        super().test_unicode_tool_call_integration(model, **options)
+
+
 class TestStock(_Remote):
     kind = "stock"
 
+    @pytest.mark.xfail(strict=True, reason="hypic-tiny fills the argument with an empty text")
+    def test_bind_runnables_as_tools(self, model: BaseChatModel) -> None:
+        super().test_bind_runnables_as_tools(model)
 
-@pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")
+
+_COPIED = "a HYPIC build tokenises parts apart, and hypic-tiny then writes another number into the call"
+
+
 class TestHypicBuild(_Remote):
     kind = "hypic"
+
+    @pytest.mark.xfail(strict=True, reason=_COPIED)
+    def test_tool_calling(self, model: BaseChatModel) -> None:
+        super().test_tool_calling(model)
+
+    @pytest.mark.xfail(strict=True, reason=_COPIED)
+    async def test_tool_calling_async(self, model: BaseChatModel) -> None:
+        await super().test_tool_calling_async(model)
 
 
 DOCUMENTS = [
