@@ -30,7 +30,7 @@ def rank(servers: Sequence[str], keys: Sequence[Key]) -> list[str]:
     for key in keys:
         if servers:
             votes[max(servers, key=lambda server: _score(server, key.digest))] += key.weight
-    whole = b"".join(key.digest for key in keys)
+    whole = b"".join(sorted(key.digest for key in keys))  # whatever their order
     return sorted(servers, key=lambda server: (-votes[server], -_score(server, whole)))
 
 
