@@ -172,6 +172,7 @@ def test_a_cancelled_answer_leaves_no_trace() -> None:
     assert chat.history == []
 
 
+@pytest.mark.xfail(strict=False, reason="open race: an answer may end before Ctrl-C is seen")
 def test_ctrl_c_cancels_the_answer_and_nothing_else() -> None:
     backend = EmbeddedBackend(engine())
     chat = session(backend)
