@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hypic_agents.core import Completion, Prompt, SamplingParams, StreamChunk
-from hypic_agents.errors import ContextOverflow, EmptyPrompt, EngineClosed, HypicError, InvalidInput
+from hypic_agents.errors import EngineClosed
 from hypic_agents.prompt import ChatTokenizer, PromptBuilder
 from hypic_agents.runtime.audit.auditor import AUDIT_METRICS, Auditor
 from hypic_agents.runtime.audit.runner import AuditRunner
@@ -19,6 +19,7 @@ from hypic_agents.runtime.config import EngineConfig, ReusePolicy
 from hypic_agents.runtime.decode import decode
 from hypic_agents.runtime.detokenize import Detokenizer
 from hypic_agents.runtime.grammar import Grammars
+from hypic_agents.runtime.limits import as_hypic, check_prompt
 from hypic_agents.runtime.metrics import REQUEST_METRICS, STORE_METRICS, Metrics, count_completions, show_store
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.models.registry import load_model
@@ -132,7 +133,7 @@ class Engine:
                 for request in requests:
                     self._advance([request], compute)
             else:
-                requests[0].fail(_as_hypic(error))
+                requests[0].fail(as_hypic(error))
             return
         scores = mask_logits(torch.stack(logits), [r.grammar for r in requests])
         chosen = sample(scores, [r.sampling for r in requests], [r.generator for r in requests])
@@ -191,13 +192,7 @@ class Engine:
 
     def plan(self, prompt: Prompt, policy: ReusePolicy | str | None = None, *, max_new_tokens: int = 1) -> Plan:
         """What would be live and what reused; computes nothing."""
-        if not prompt.token_ids:
-            raise EmptyPrompt("the prompt is empty; pass at least one token")
-        top = max(prompt.token_ids)
-        if min(prompt.token_ids) < 0 or top >= self.model.vocab_size:
-            raise InvalidInput(f"token id {top} is outside the model's vocabulary of {self.model.vocab_size}")
-        if len(prompt) + max_new_tokens > self.model.window:
-            raise ContextOverflow(len(prompt), max_new_tokens, self.model.window)
+        check_prompt(prompt, self.model.vocab_size, self.model.window, max_new_tokens)
         return self._auditor.plan(prompt, self._policy if policy is None else resolve_policy(policy, self.fingerprint))
 
     @torch.inference_mode()
@@ -269,11 +264,3 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _as_hypic(error: Exception) -> HypicError:
-    if isinstance(error, HypicError):
-        return error
-    failure = HypicError(f"the request failed: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
