@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from hypic_agents.core import Completion, Prompt, SamplingParams, StreamChunk
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import EngineClosed
 from hypic_agents.prompt import ChatTokenizer, PromptBuilder
 from hypic_agents.runtime.audit.auditor import AUDIT_METRICS, Auditor
 from hypic_agents.runtime.audit.runner import AuditRunner
+from hypic_agents.runtime.blocking import GREEDY, BlockingVerbs
 from hypic_agents.runtime.cache.base import SegmentStore, StoreStats
 from hypic_agents.runtime.config import EngineConfig, ReusePolicy
 from hypic_agents.runtime.decode import decode
@@ -31,10 +32,8 @@ from hypic_agents.runtime.sampling import check_sampling, make_generator, mask_l
 from hypic_agents.runtime.schedule import Schedule
 from hypic_agents.runtime.stores import make_store
 
-GREEDY = SamplingParams()
 
-
-class Engine:
+class Engine(BlockingVerbs):
     """Answers prompts on one model, reusing segments wherever they stand.
 
     Safe to call from several threads: each drives the shared loop until its own request is done, so concurrent
@@ -148,47 +147,12 @@ class Engine:
         self._audits.collect(finished)
         return finished
 
-    def generate(
-        self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
-    ) -> Completion:
-        """Answer one prompt. Raises what :meth:`submit` raises, or the request's own error."""
-        return self._finish(self.submit(prompt, sampling, policy))
-
-    def generate_batch(
-        self, prompts: Sequence[Prompt], sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
-    ) -> list[Completion]:
-        """Answer several prompts together, in the order given."""
-        requests = [self.submit(prompt, sampling, policy) for prompt in prompts]
-        return [self._finish(request) for request in requests]
-
-    def stream(
-        self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
-    ) -> Iterator[StreamChunk]:
-        """Pieces of text as they come; the last chunk carries the completion. Closing the iterator cancels."""
-        request = self.submit(prompt, sampling, policy)
-        try:
-            while not request.done:
-                self.step()
-                while request.pieces:
-                    yield StreamChunk(request.pieces.pop(0))
-            yield StreamChunk("", completion=self._finish(request))
-        finally:
-            self.cancel(request)
-
     def cancel(self, request: Request) -> None:
         """Stop a request; what it computed so far is dropped. Does nothing to a finished one."""
         with self._lock:
             if not request.done:
                 request.finish("cancelled")
                 self._retire()
-
-    def _finish(self, request: Request) -> Completion:
-        while not request.done:
-            self.step()
-        if request.error is not None:
-            raise request.error
-        assert request.completion is not None
-        return request.completion
 
     def plan(self, prompt: Prompt, policy: ReusePolicy | str | None = None, *, max_new_tokens: int = 1) -> Plan:
         """What would be live and what reused; computes nothing."""

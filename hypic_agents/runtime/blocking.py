@@ -1,0 +1,62 @@
+"""The verbs that wait: each caller drives the shared loop until its own request is done."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from hypic_agents.core import Completion, Prompt, SamplingParams, StreamChunk
+from hypic_agents.runtime.policy import ReusePolicy
+from hypic_agents.runtime.request import Request
+
+GREEDY = SamplingParams()
+
+
+class BlockingVerbs(ABC):
+    """What follows from queueing a request, one step of the loop, and cancelling."""
+
+    @abstractmethod
+    def submit(
+        self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
+    ) -> Request: ...
+
+    @abstractmethod
+    def step(self) -> list[Request]: ...
+
+    @abstractmethod
+    def cancel(self, request: Request) -> None: ...
+
+    def generate(
+        self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
+    ) -> Completion:
+        """Answer one prompt. Raises what :meth:`submit` raises, or the request's own error."""
+        return self._finish(self.submit(prompt, sampling, policy))
+
+    def generate_batch(
+        self, prompts: Sequence[Prompt], sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
+    ) -> list[Completion]:
+        """Answer several prompts together, in the order given."""
+        requests = [self.submit(prompt, sampling, policy) for prompt in prompts]
+        return [self._finish(request) for request in requests]
+
+    def stream(
+        self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
+    ) -> Iterator[StreamChunk]:
+        """Pieces of text as they come; the last chunk carries the completion. Closing the iterator cancels."""
+        request = self.submit(prompt, sampling, policy)
+        try:
+            while not request.done:
+                self.step()
+                while request.pieces:
+                    yield StreamChunk(request.pieces.pop(0))
+            yield StreamChunk("", completion=self._finish(request))
+        finally:
+            self.cancel(request)
+
+    def _finish(self, request: Request) -> Completion:
+        while not request.done:
+            self.step()
+        if request.error is not None:
+            raise request.error
+        assert request.completion is not None
+        return request.completion
