@@ -203,9 +203,15 @@ class TestEngine:
             pass
 
     async def test_many_callers_get_the_answers_they_would_get_alone(self) -> None:
-        model = ChatHypic(model="random:qwen3_5:2m", max_tokens=8)
-        texts = [f"Question {i}?" for i in range(5)]
+        # Trained weights: among random ones the two best tokens are so close that a batch's rounding may swap them.
+        model = ChatHypic(model="tiny", max_tokens=8)
+        names = ("Tarnovo", "Velmo", "Soldane", "Misdel", "Ogoser")
+        texts = [
+            f"Notes on {name}\nThe mayor of {name} is called {name[::-1].title()}. Who is the mayor of {name}?"
+            for name in names
+        ]
         alone = [model.invoke(text).content for text in texts]
+        assert len(set(alone)) > 2
         assert [message.content for message in await model.abatch(texts)] == alone
         with ThreadPoolExecutor(5) as pool:
             assert [message.content for message in pool.map(model.invoke, texts)] == alone
