@@ -9,16 +9,15 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.exceptions import ContextOverflowError, ModelAPIError, ModelInvalidRequestError
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage
-from langchain_tests.integration_tests import ChatModelIntegrationTests
+from langchain_core.messages import HumanMessage
 
 from hypic_agents.integrations.langchain import ChatHypic
 from hypic_agents.integrations.sglang import Connection, SGLangBackend
 from hypic_agents.prompt import ChatTokenizer
 from hypic_agents.runtime.embedded import EmbeddedBackend
 from tests.integrations.sglang.loopback import Fault, Loopback
+from tests.integrations.standard import ChatHypicStandard
 
-RULES = SystemMessage("You answer questions about the harbour. " + "Every ship is named in the list of berths. " * 8)
 DIRECT = Connection(trust_env=False)
 _REMOTE: dict[str, tuple[Loopback, SGLangBackend]] = {}
 
@@ -36,24 +35,12 @@ def _remotes(embedded: EmbeddedBackend, tokenizer: ChatTokenizer) -> Iterator[No
     _REMOTE.clear()
 
 
-class _Remote(ChatModelIntegrationTests):
+class _Remote(ChatHypicStandard):
     kind = ""
-
-    @property
-    def chat_model_class(self) -> type[BaseChatModel]:
-        return ChatHypic
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
         return {"backend": _REMOTE[self.kind][1], "max_tokens": 200}
-
-    @property
-    def supports_json_mode(self) -> bool:
-        return True
-
-    @property
-    def supports_anthropic_inputs(self) -> bool:
-        return True
 
     @property
     def supports_model_override(self) -> bool:
@@ -64,26 +51,6 @@ class _Remote(ChatModelIntegrationTests):
     def supported_usage_metadata_details(self) -> Any:
         details = ["cache_read_input"]
         return {"invoke": details, "stream": details}
-
-    def invoke_with_cache_read_input(self, *, stream: bool = False) -> AIMessage:
-        messages = [RULES, HumanMessage("Which ship lies at berth 4?")]
-        model = ChatHypic(**self.chat_model_params)
-        model.invoke(messages)
-        if not stream:
-            return model.invoke(messages)
-        full: AIMessageChunk | None = None
-        for chunk in model.stream(messages):
-            full = chunk if full is None else full + chunk  # type: ignore[assignment]
-        assert full is not None
-        return full
-
-    @pytest.mark.xfail(strict=True, reason="hypic-tiny makes the right call several times over")
-    def test_agent_loop(self, model: BaseChatModel) -> None:
-        super().test_agent_loop(model)
-
-    @pytest.mark.xfail(strict=True, reason="hypic-tiny was trained on Latin letters and does not copy Chinese ones")
-    def test_unicode_tool_call_integration(self, model: BaseChatModel, **options: Any) -> None:
-        super().test_unicode_tool_call_integration(model, **options)
 
 
 class TestStock(_Remote):
