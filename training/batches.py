@@ -63,7 +63,6 @@ class Sampler:
             chosen, count = list(STATE_TASKS), many
         else:
             chosen, count = self._mixed(tasks, rng), many
-        only_state = all(task in STATE_TASKS for task in chosen)
         episode = self.make_episode(
             rng,
             num_documents=shape.num_documents,
@@ -73,11 +72,7 @@ class Sampler:
             num_questions=count,
             num_tools=num_tools,
         )
-        return self.encoder.encode(
-            episode,
-            state_only=only_state and rng.random() < config.state_only_share,
-            is_blind=lambda task: task in STATE_TASKS and rng.random() < config.blind_share,
-        )
+        return self.encoder.encode(episode, is_blind=lambda q: _tells_place(q) and rng.random() < config.blind_share)
 
     def _mixed(self, tasks: Sequence[str], rng: random.Random) -> list[str]:
         """Tasks of a sequence with many questions. A task named twice is asked twice as often."""
@@ -86,6 +81,11 @@ class Sampler:
         if without_state:
             return [task for task in tasks if task not in (*STATE_TASKS, *dropped)]
         return [task for task in (*tasks, *(t for t in STATE_TASKS if t in tasks)) if task not in dropped]
+
+
+def _tells_place(question: Any) -> bool:
+    """Whether the question asks where something is that moved."""
+    return question.task in STATE_TASKS and all(isinstance(event.amount, str) for _, event in question.evidence)
 
 
 def held_out(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 COPY_TASKS = ("single", "override")
@@ -38,8 +38,8 @@ class TrainConfig:
         state_from_level: Level from which running questions are asked.
         tokens_per_step: Tokens of a step over all workers.
         state_share: Share of sequences that ask running questions only.
-        blind_share: Share of all running questions that cannot attend to the documents.
-        state_only_share: Share of those in which questions cannot attend to the documents.
+        blind_share: Share of the questions for a place that cannot attend to the documents. Quantities can: a sum over
+            what the state holds was never learnt at this size.
         many_tools_share: Share of sequences with many tool specs and questions that need one to three calls.
         many_tools: Numbers of specs that are drawn from.
         many_tools_from_level: Level from which those are asked.
@@ -94,7 +94,6 @@ class TrainConfig:
     questions: tuple[int, int] = (8, 16)
     single_share: float = 0.15
     state_share: float = 0.2
-    state_only_share: float = 0.75
     many_tools_share: float = 0.08
     many_tools: tuple[int, ...] = (4, 6, 8, 10, 14, 20)
     many_tools_from_level: int = 2
@@ -113,6 +112,17 @@ class TrainConfig:
     eval_every_s: float = 900.0
     eval_questions: int = 40
     eval_level: Level = Level(8, 6)
+
+    def native(self, isolate_share: float) -> TrainConfig:
+        """The recipe of the second stage: isolated steps, mostly conditioned, and more of what the first left weak."""
+        return replace(
+            self,
+            isolate_share=isolate_share,
+            condition_share=0.85,
+            earlier_share=0.3,
+            state_share=0.3,
+            many_tools_share=0.14,
+        )
 
     def lr_share(self, step: int, progress: float) -> float:
         """Learning rate as a share of its peak at ``step`` when ``progress`` (0 to 1) of the budget is spent."""

@@ -40,10 +40,8 @@ class Encoder:
         # A byte-level token writes each byte as one character; offsets of the tokenizer itself may leave out spaces.
         self._bytes = [len(t.encode()) if i in special else len(t) for i, t in enumerate(tokens)]
 
-    def encode(
-        self, episode: Any, *, state_only: bool = False, is_blind: Callable[[str], bool] = frozenset[str]().__contains__
-    ) -> Example:
-        """Tokens, spans and answer targets of a whole chat. ``is_blind(task)`` says which questions may not look back.
+    def encode(self, episode: Any, *, is_blind: Callable[[Any], bool] = lambda _: False) -> Example:
+        """Tokens, spans and answer targets of a whole chat. ``is_blind`` says which questions may not look back.
 
         Raises:
             ValueError: a document or answer is not in the rendered chat, or an answer does not begin at a token.
@@ -80,7 +78,7 @@ class Encoder:
                 raise ValueError(f"answer {question.answer!r} is not a whole run of tokens")
             mask[first:last] = [True] * (last - first)
             question_of_target += [number] * (last - first)
-            if is_blind(question.task):
+            if is_blind(question):
                 blind.append((turn, last))
             turn = last
 
@@ -90,7 +88,6 @@ class Encoder:
             spans=tuple(spans),
             prefix_end=bisect_right(ends, system_end),
             num_tools=min(len(episode.tools), len(spans)),
-            state_only=state_only,
             blind=tuple(blind),
         )
         return Example(sequence, tuple(q.task for q in episode.questions), tuple(question_of_target))

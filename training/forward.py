@@ -60,7 +60,7 @@ def forward(
         live.append((s, at, len(s.token_ids)))
         tokens = sum(e.length for e in elements if isinstance(e, LiveRun))
         mask = None
-        if s.state_only or s.blind:
+        if s.blind:
             keep = torch.cat([torch.arange(e.start, e.start + e.length) for e in elements if isinstance(e, LiveRun)])
             mask = attention_mask([s], len(s.token_ids))[0, 0, keep]
         rows.append(Row(tuple(elements), logits_from=tokens, mask=mask))
@@ -69,7 +69,7 @@ def forward(
 
 
 def _ordinary_row(s: TrainSequence) -> Row:
-    mask = attention_mask([s], len(s.token_ids))[0, 0] if s.state_only or s.blind else None
+    mask = attention_mask([s], len(s.token_ids))[0, 0] if s.blind else None
     return Row((LiveRun(0, s.token_ids),), logits_from=len(s.token_ids), mask=mask)
 
 

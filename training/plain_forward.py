@@ -37,7 +37,7 @@ def forward(
             kinds[row, start:end] = DOCUMENT
         kinds[row, :length][torch.tensor(sequence.answer_mask)] = ANSWER
         real[row, 1:length] = True
-    mask = attention_mask(sequences, width) if any(s.state_only or s.blind for s in sequences) else None
+    mask = attention_mask(sequences, width) if any(s.blind for s in sequences) else None
     masks = {"full_attention": mask, "linear_attention": None}
     hidden = model.model(input_ids=ids, attention_mask=masks, use_cache=False, chunk_size=32).last_hidden_state
     chosen = real[:, 1:]
@@ -46,13 +46,9 @@ def forward(
 
 
 def attention_mask(sequences: Sequence[TrainSequence], width: int) -> Tensor:
-    """Who attends to whom, bool [B, 1, width, width]: causal, less what ``state_only`` and ``blind`` forbid."""
+    """Who attends to whom, bool [B, 1, width, width]: causal, less what ``blind`` forbids."""
     mask = torch.ones(width, width, dtype=torch.bool).tril().repeat(len(sequences), 1, 1)
     for row, sequence in enumerate(sequences):
-        if sequence.state_only and sequence.spans:
-            last = sequence.spans[-1][1]
-            for start, end in sequence.spans:
-                mask[row, last:, start:end] = False
         for first, stop in sequence.blind:
             for start, end in sequence.spans:
                 mask[row, first:stop, start:end] = False

@@ -21,9 +21,8 @@ class TrainSequence:
         spans: Token ranges ``[start, end)`` of tool specs and documents: the tokens wholly inside each one's text.
         prefix_end: Tokens up to the end of the system text, before the first span.
         num_tools: How many of the first spans are tool specs.
-        state_only: Question and answer tokens may not attend to document tokens, so that what they need of them must
-            come through the recurrent state.
-        blind: Token ranges ``[start, end)`` of single questions with their answers for which the same holds.
+        blind: Token ranges ``[start, end)`` of questions with their answers that may not attend to document tokens, so
+            that what they need of them must come through the recurrent state.
     """
 
     token_ids: tuple[int, ...]
@@ -31,7 +30,6 @@ class TrainSequence:
     spans: tuple[tuple[int, int], ...]
     prefix_end: int
     num_tools: int = 0
-    state_only: bool = False
     blind: tuple[tuple[int, int], ...] = ()
 
 

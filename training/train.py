@@ -216,7 +216,8 @@ def work(group: Group, args: argparse.Namespace) -> None:
     logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     forward = load_forward(args.forward)
-    config = replace(TrainConfig(), isolate_share=args.isolate_share)
+    config = TrainConfig()
+    config = config.native(args.isolate_share) if args.isolate_share else replace(config, isolate_share=0.0)
     trainer = build(config, args.out, args.seed, forward, tokenizer, make_episode, tuple(TASKS), group)
     if args.resume:
         trainer.run.load(args.out / "checkpoint.pt")

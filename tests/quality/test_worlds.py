@@ -144,7 +144,9 @@ def test_running_answers_follow_from_the_events_in_the_documents():
     for made, board, question in asked("running", 80):
         tracked, needs = next(entry for entry in board.tracked if question.text in map(schema.capital, entry[0].asks))
         assert needs == question.needs
-        assert 2 <= len(needs) == len(tracked.events) <= 6
+        # In training a quantity may stay what it was at first.
+        least = 2 if board.names.heldout or tracked.change == "place" else 1
+        assert least <= len(needs) == len(tracked.events) <= 6
         for index, event in zip(needs, tracked.events, strict=True):
             assert schema.capital(event.text) in made.documents[index].text
         changes.add(tracked.change)

@@ -41,7 +41,7 @@ def test_blind_questions_see_no_document_and_others_do(encoder: Encoder) -> None
     tasks = {question.task for question in episode.questions}
     assert len(tasks) > 1
     chosen = min(tasks)
-    example = encoder.encode(episode, is_blind=lambda task: task == chosen)
+    example = encoder.encode(episode, is_blind=lambda question: question.task == chosen)
     s = example.sequence
     assert len(s.blind) == sum(task == chosen for task in example.tasks)
     for (start, end), question in zip(s.blind, [q for q in episode.questions if q.task == chosen], strict=True):
@@ -84,16 +84,15 @@ def test_steps_fill_the_budget_with_the_mix_of_the_recipe(encoder: Encoder) -> N
     rng = random.Random(0)
     early = [e for _ in range(10) for e in sampler.batch(0, rng, 2000).examples]
     assert "running" not in {task for e in early for task in e.tasks}
-    assert not any(e.sequence.state_only for e in early)
+    assert not any(e.sequence.blind for e in early)
     batches = [sampler.batch(3, rng, 3000) for _ in range(30)]
     assert sum(b.num_tokens for b in batches) / len(batches) == pytest.approx(3000, rel=0.1)
     examples = [e for b in batches for e in b.examples]
     assert sum(len(e.tasks) == 1 for e in examples) / len(examples) == pytest.approx(config.single_share, abs=0.1)
     state = [task == "running" for e in examples for task in e.tasks]
     assert 0.25 < sum(state) / len(state) < 0.6
-    only = [e for e in examples if e.sequence.state_only]
-    assert 0.5 * config.state_share * config.state_only_share < len(only) / len(examples) < 0.6
-    assert {task for e in only for task in e.tasks} <= {"running"}
+    blind = sum(len(e.sequence.blind) for e in examples)
+    assert blind / sum(state) == pytest.approx(config.blind_share, abs=0.1)
 
 
 def test_a_step_follows_from_its_rng(encoder: Encoder) -> None:

@@ -66,7 +66,7 @@ def test_plain_pass_scores_each_question() -> None:
     examples = []
     for i in (1, 2):
         episode = toy.make_episode(random.Random(i), num_documents=i, facts_per_document=2, split="train")
-        examples.append(encoder.encode(episode, state_only=i == 2))
+        examples.append(encoder.encode(episode, is_blind=lambda _, blind=i == 2: blind))
     output = forward(trainer_model, [e.sequence for e in examples])
     alone = forward(trainer_model, [examples[1].sequence])
     torch.testing.assert_close(output.logits[-len(alone.targets) :], alone.logits, rtol=1e-4, atol=1e-4)
@@ -74,7 +74,7 @@ def test_plain_pass_scores_each_question() -> None:
     loss, answer, document = loss_of(output, 0.2)
     assert loss.item() == pytest.approx(answer + 0.2 * document, rel=1e-5)
     # Whatever the documents say, tokens after them see it through the recurrent state only.
-    free = forward(trainer_model, [replace(examples[1].sequence, state_only=False)])
+    free = forward(trainer_model, [replace(examples[1].sequence, blind=())])
     last = examples[1].sequence.spans[-1][1]
     torch.testing.assert_close(free.logits[: last - 1], alone.logits[: last - 1])
     assert not torch.allclose(free.logits[last:], alone.logits[last:], atol=1e-3)

@@ -28,6 +28,7 @@ class Question:
     text: str
     answer: str
     history: tuple[Any, ...] = ()
+    evidence: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,9 @@ def _populate(board: Board, rng: random.Random, plan: Sequence[str], slots: int)
     """Put in what the planned questions need, as far as there is room."""
     wanted = Counter(plan)
     for _ in range(min(wanted["running"], max(2, slots // 8))):
-        draw = rng.random()
-        board.add_steps(make_ledger if draw < 0.2 else make_level if draw < 0.35 else make_walk)
+        # Sums are harder to learn than places, so training asks for more of them.
+        quantity = rng.random() < (0.35 if board.names.heldout else 0.5)
+        board.add_steps(rng.choice((make_ledger, make_level)) if quantity else make_walk)
     for _ in range(min(wanted["override"], max(1, slots // 5))):
         # A second try draws other documents and another entity.
         _ = board.add_override() or board.add_override()

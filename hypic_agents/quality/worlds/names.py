@@ -52,13 +52,13 @@ class Names:
 
     def __init__(self, rng: random.Random, split: Split) -> None:
         self._rng = rng
-        self._heldout = split == "heldout"
+        self.heldout = split == "heldout"
         self.used: set[str] = set()
 
     def _take(self, text: str) -> bool:
         """Claim ``text`` if it is of this split and new."""
         key = text.lower()
-        if key in self.used or is_heldout(key) != self._heldout:
+        if key in self.used or is_heldout(key) != self.heldout:
             return False
         self.used.add(key)
         return True
