@@ -110,10 +110,12 @@ class PackedBatch:
         tail_bank: The conv tails that the bank rows stand for: ("past", row) or a payload.
         grid: ``[N, C]`` token index of every chunk slot, T where padded.
         ungrid: ``[T]`` slot of every token in the flattened grid.
-        in_order: The grid's slots hold the tokens in order, padded only at the end (a single row).
+        in_order: The grid's slots hold the tokens in order, padded only at the end (a single row, or one token a row).
         steps: The chain.
         logit_index: ``[n]`` packed tokens whose logits are wanted.
         any_transition: Whether some row follows a transition.
+        blocks: A long row cut into passes of one block of tokens each, for what goes through the tokens in order; every
+            block but the first continues from ``past``, which is filled as they run. Empty where that gains nothing.
         query_blocks, key_positions: By row, made by the first attention layer and shared by the others.
         outputs: Per layer, what the pass leaves behind (filled by the mixers).
     """
@@ -133,6 +135,7 @@ class PackedBatch:
     logit_index: Tensor
     any_transition: bool
     in_order: bool
+    blocks: tuple[PackedBatch, ...] = ()
     query_blocks: dict[tuple[int, int], list[QueryBlock]] = field(default_factory=dict)
     key_positions: dict[int, Tensor] = field(default_factory=dict)
     outputs: dict[int, object] = field(default_factory=dict)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from hypic_agents.runtime.batch import LiveRun, PackedBatch, ReusedRun, Row, Step
-from hypic_agents.runtime.state import SegmentPayload
+from hypic_agents.runtime.ops.blockwise import BLOCK, is_blocked
+from hypic_agents.runtime.pack_steps import is_one_step, pack_steps
+from hypic_agents.runtime.state import RowState, SegmentPayload
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,39 @@ def choose_chunk_size(lengths: Sequence[int]) -> int:
 
 def pack(rows: Sequence[Row], conv_width: int, device: torch.device | str = "cpu") -> PackedBatch:
     """Decide the whole pass. Pure bookkeeping: the only tensors made are index tensors."""
+    if all(map(is_one_step, rows)):
+        return pack_steps(rows, conv_width - 1, device)
+    batch = _pack(rows, conv_width, device)
+    if len(rows) == 1 and not batch.any_transition and is_blocked(len(batch.token_ids), batch.token_ids.device):
+        batch.blocks = tuple(_pack([row], conv_width, device) for row in cut_row(rows[0]))
+    return batch
+
+
+def cut_row(row: Row) -> list[Row]:
+    """The row as rows of at most ``BLOCK`` live tokens, in order; the states between them are yet to be filled in."""
+    groups: list[list[LiveRun | ReusedRun]] = [[]]
+    room = BLOCK
+    for element in row.elements:
+        if isinstance(element, ReusedRun):
+            groups[-1].append(element)
+            continue
+        at = 0
+        while at < element.length:
+            if not room:
+                groups.append([])
+                room = BLOCK
+            stop = min(at + room, element.length)
+            capture = element.capture and stop == element.length
+            groups[-1].append(LiveRun(element.start + at, element.token_ids[at:stop], capture=capture))
+            room -= stop - at
+            at = stop
+    return [
+        Row(tuple(group), past=RowState() if i else row.past, start=group[0].start if i else row.start)
+        for i, group in enumerate(groups)
+    ]
+
+
+def _pack(rows: Sequence[Row], conv_width: int, device: torch.device | str) -> PackedBatch:
     lengths = [e.length for row in rows for e in row.elements if isinstance(e, LiveRun)]
     size = choose_chunk_size(lengths)
     width = conv_width - 1

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hypic_agents.runtime.attention.rotary import rotate
-from hypic_agents.runtime.batch import LiveRun, PackedBatch, QueryBlock, ReusedRun, Row
+from hypic_agents.runtime.batch import PackedBatch, QueryBlock, ReusedRun, Row
 from hypic_agents.runtime.state import AttentionPayload, KVBuffer
 
-QUERY_BLOCK = 128
+QUERY_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,6 @@ class AttentionMixer(nn.Module):
     layer_idx: int
     scaling: float
 
-    # The last layer's outputs are read at the tokens whose logits are wanted and nowhere else.
-    is_last: bool = False
-
     @abstractmethod
     def queries(self, hidden: Tensor) -> tuple[Tensor, Any]:
         """``[T, D]`` to q ``[T, H, D]`` (normalised, no RoPE) and what ``finish`` needs."""
@@ -53,23 +50,38 @@ class AttentionMixer(nn.Module):
         """Outputs ``[T, H, D]`` to ``[T, hidden]``."""
 
     def forward(
-        self, hidden_states: Tensor, position_embeddings: tuple[Tensor, Tensor], hypic_batch: PackedBatch, **_: Any
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        hypic_batch: PackedBatch,
+        hypic_context: Tensor | None = None,
+        **_: Any,
     ) -> tuple[Tensor, None]:
+        """``hidden_states [1, T, D]`` of all live tokens; or, beside these as ``hypic_context``, those ``[1, n, D]`` of
+        the tokens whose logits are wanted: then only they attend."""
         batch = hypic_batch
         hidden = hidden_states.squeeze(0)
         cos, sin = position_embeddings
-        k, v = self.keys_values(hidden)
-        picked = batch.logit_index if self.is_last else None
-        q, rest = self.queries(hidden if picked is None else hidden.index_select(0, picked))
+        k, v = self.keys_values(hidden if hypic_context is None else hypic_context.squeeze(0))
+        q, rest = self.queries(hidden)
+        picked = None if hypic_context is None else batch.logit_index
         at = batch.positions if picked is None else batch.positions.index_select(0, picked)
         q = rotate(q, cos[at], sin[at])
+        # One rotation for all rows that reuse nothing: their keys stand where their live tokens do.
+        placed = None if all(map(_reuses, batch.rows)) else rotate(k, cos[batch.positions], sin[batch.positions])
         outputs = [q[:0]]
         buffers = []
         used = 0
         for r, row in enumerate(batch.rows):
-            keys, values, buffer = self._row_keys(batch, r, k, v, (cos, sin))
-            buffers.append(buffer)
             live = batch.row_slices[r]
+            if placed is not None and not _reuses(row):
+                keys, values = placed[live], v[live]
+            else:
+                keys, values = _all_keys(row, k[live], v[live], self.layer_idx)
+                at = key_positions(batch, r)
+                keys = rotate(keys, cos[at], sin[at])
+            keys, values, buffer = self._behind_past(row, keys, values)
+            buffers.append(buffer)
             count = live.stop - live.start if picked is None else row.logits_from
             outputs += [
                 self._attend(q[used + b.start : used + b.stop], keys[: b.num_keys], values[: b.num_keys], b.mask)
@@ -77,19 +89,10 @@ class AttentionMixer(nn.Module):
             ]
             used += count
         batch.outputs[self.layer_idx] = AttentionOutputs(k, v, tuple(buffers))
-        mixed = self.finish(torch.cat(outputs), rest)
-        if picked is not None:
-            mixed = torch.zeros_like(hidden).index_copy(0, picked, mixed)
-        return mixed.unsqueeze(0), None
+        return self.finish(torch.cat(outputs), rest).unsqueeze(0), None
 
-    def _row_keys(
-        self, batch: PackedBatch, r: int, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor, KVBuffer]:
+    def _behind_past(self, row: Row, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, KVBuffer]:
         """All keys (RoPE applied) and values of a row, past ones first, and the buffer that holds them."""
-        row, live = batch.rows[r], batch.row_slices[r]
-        keys, values = _new_keys(row, k[live], v[live], self.layer_idx)
-        at = key_positions(batch, r)
-        keys = rotate(keys, rope[0][at], rope[1][at])
         if row.past is None:
             return keys, values, KVBuffer(keys, values, keys.shape[0])
         past = row.past.layers[self.layer_idx]
@@ -109,10 +112,12 @@ class AttentionMixer(nn.Module):
         return out.squeeze(0).transpose(0, 1)
 
 
-def _new_keys(row: Row, k: Tensor, v: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+def _reuses(row: Row) -> bool:
+    return any(isinstance(element, ReusedRun) for element in row.elements)
+
+
+def _all_keys(row: Row, k: Tensor, v: Tensor, layer: int) -> tuple[Tensor, Tensor]:
     """Keys (no RoPE) and values of everything the row's elements cover, in order of position."""
-    if len(row.elements) == 1 and isinstance(row.elements[0], LiveRun):
-        return k, v
     keys, values = [], []
     used = 0
     for element in row.elements:

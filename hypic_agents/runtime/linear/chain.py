@@ -26,22 +26,20 @@ class ChainResult:
     """What the chain of one layer gives.
 
     Attributes:
-        outputs: ``[N, H, C, V]`` of all chunks.
         end_state: ``[R, H, K, V]`` of all rows.
         transition: ``[R, H, K, K]`` from each row's ``begin_transition`` to its end, or None.
         begin_state: ``[R, H, K, V]`` state where the transition begins, or None.
         captured: ``[captures, H, K, V]`` states at captured run ends, in the batch's order, or None.
     """
 
-    outputs: Tensor
     end_state: Tensor
     transition: Tensor | None
     begin_state: Tensor | None
     captured: Tensor | None
 
 
-def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> ChainResult:
-    """Run all rows of ``batch`` through one linear layer."""
+def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> tuple[Tensor, ChainResult]:
+    """Run all rows of ``batch`` through one linear layer: outputs ``[N, H, C, V]`` of all chunks, and what is left."""
     heads, key_dim, value_dim = factors.k_end.shape[1], factors.k_end.shape[-1], factors.u.shape[-1]
     state = _initial(batch, layer, factors, (heads, key_dim, value_dim))
     num_rows = len(batch.rows)
@@ -74,8 +72,7 @@ def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> ChainRes
         if step.capture:
             captured.append(state.index_select(0, _index(step.capture, state))[..., :value_dim])
     outputs = chunk_outputs(factors, torch.cat(incoming), torch.cat(values))
-    return ChainResult(
-        outputs=outputs,
+    return outputs, ChainResult(
         end_state=state[..., :value_dim],
         transition=state[..., value_dim:] if batch.any_transition else None,
         begin_state=begin_state,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from hypic_agents.runtime.batch import PackedBatch
 from hypic_agents.runtime.linear.chain import ChainResult, run_chain
 from hypic_agents.runtime.linear.conv import causal_conv, conv_sources
 from hypic_agents.runtime.ops.chunk_rule import chunk_factors
+from hypic_agents.runtime.state import LinearState
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,31 @@ class LinearMixer(nn.Module):
         """Outputs ``[T, H, V]`` to ``[T, D]``."""
 
     def forward(self, hidden_states: Tensor, hypic_batch: PackedBatch, **_: Any) -> Tensor:
-        batch = hypic_batch
-        made = self.project(hidden_states.squeeze(0))
+        hidden = hidden_states.squeeze(0)
+        mix = self._mix_blocks if hypic_batch.blocks else self._mix
+        mixed, hypic_batch.outputs[self.layer_idx] = mix(hidden, hypic_batch)
+        return mixed.unsqueeze(0)
+
+    def _mix_blocks(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, LinearOutputs]:
+        """A long row, block after block: each continues from the state that the one before left."""
+        mixed = torch.empty_like(hidden)
+        left: list[LinearOutputs] = []
+        start = 0
+        for block in batch.blocks:
+            if left:
+                state = LinearState(left[-1].chain.end_state[0], left[-1].tails[0])
+                past = block.rows[0].past
+                assert past is not None
+                # One list serves all layers in turn: each takes all blocks before the next layer begins.
+                past.layers = [state] * (self.layer_idx + 1)
+            stop = start + len(block.token_ids)
+            mixed[start:stop], outputs = self._mix(hidden[start:stop], block)
+            left.append(outputs)
+            start = stop
+        return mixed, _joined(left)
+
+    def _mix(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, LinearOutputs]:
+        made = self.project(hidden)
         sources = conv_sources(made.conv_inputs, batch, self.layer_idx)
         weight, bias = self.conv_weight()
         q, k, v = self.split(causal_conv(sources, weight, bias, batch))
@@ -71,12 +95,16 @@ class LinearMixer(nn.Module):
             _to_chunks(made.log_decay, batch),
             None if made.beta is None else _to_chunks(made.beta, batch),
         )
-        chain = run_chain(factors, batch, self.layer_idx)
-        outputs = _from_chunks(chain.outputs, batch)
-        batch.outputs[self.layer_idx] = LinearOutputs(
-            chain, _pick(sources, batch.tail_sources), _pick(sources, batch.capture_tails)
-        )
-        return self.finish(outputs, made.rest).unsqueeze(0)
+        outputs, chain = run_chain(factors, batch, self.layer_idx)
+        mixed = self.finish(_from_chunks(outputs, batch), made.rest)
+        return mixed, LinearOutputs(chain, _pick(sources, batch.tail_sources), _pick(sources, batch.capture_tails))
+
+
+def _joined(left: list[LinearOutputs]) -> LinearOutputs:
+    """What a row leaves behind that ran in blocks."""
+    captured = [one.chain.captured for one in left if one.chain.captured is not None]
+    chain = replace(left[-1].chain, captured=torch.cat(captured) if captured else None)
+    return LinearOutputs(chain, left[-1].tails, torch.cat([one.capture_tails for one in left]))
 
 
 def _to_chunks(x: Tensor, batch: PackedBatch) -> Tensor:

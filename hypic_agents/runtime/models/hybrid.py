@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from hypic_agents.runtime.attention.mixer import AttentionMixer, AttentionOutputs
 from hypic_agents.runtime.batch import PackedBatch, Row
 from hypic_agents.runtime.linear.mixer import LinearMixer, LinearOutputs
+from hypic_agents.runtime.models.adopt import run_blockwise
+from hypic_agents.runtime.models.fast_linear import use_fast_linear
 from hypic_agents.runtime.pack import pack
 from hypic_agents.runtime.state import LinearState, RowState
 
@@ -41,8 +43,6 @@ class HybridModel:
         self.mixers: list[LinearMixer | AttentionMixer] = [
             layer.linear_attn if hasattr(layer, "linear_attn") else layer.self_attn for layer in decoder.layers
         ]
-        if isinstance(self.mixers[-1], AttentionMixer):
-            self.mixers[-1].is_last = True
         self.conv_width = max((m.conv_width for m in self.mixers if isinstance(m, LinearMixer)), default=1)
         self._rope: tuple[Tensor, Tensor] | None = None
 
@@ -73,11 +73,29 @@ class HybridModel:
         batch = self.pack(rows)
         hidden = self._decoder.embed_tokens(batch.token_ids)[None]
         rope = self.rope_table(max(row.end for row in rows))
-        for layer in self._decoder.layers:
+        *layers, last = self._decoder.layers
+        for layer in layers:
             hidden = layer(hidden, position_embeddings=rope, attention_mask=None, hypic_batch=batch)
-        picked = hidden.squeeze(0).index_select(0, batch.logit_index)
+        picked = self._last_layer(last, hidden, rope, batch)
         logits = self.hf.lm_head(self._decoder.norm(picked))
         return ForwardResult(logits, batch)
+
+    def _last_layer(self, layer: Any, hidden: Tensor, rope: tuple[Tensor, Tensor], batch: PackedBatch) -> Tensor:
+        """What the last layer makes of the tokens whose logits are wanted, ``[n, D]``.
+
+        Nothing reads its outputs at other tokens: of those, full attention needs the keys and values alone.
+        """
+        wanted, mixer = batch.logit_index, self.mixers[-1]
+        keywords: dict[str, Any] = {"position_embeddings": rope, "attention_mask": None, "hypic_batch": batch}
+        if isinstance(mixer, AttentionMixer) and len(wanted) < len(batch.token_ids):
+            keywords["hypic_context"] = context = layer.input_layernorm(hidden)
+            if not len(wanted):  # an MLP of experts need not take no tokens
+                mixer(context[:, :0], **keywords)
+                return hidden[0, :0]
+            picked: Tensor = layer(hidden.index_select(1, wanted), **keywords)
+            return picked.squeeze(0)
+        whole: Tensor = layer(hidden, **keywords)
+        return whole.squeeze(0).index_select(0, wanted)
 
     def row_states(self, result: ForwardResult) -> list[RowState]:
         """The state of every row after the pass, ready to be continued."""
@@ -100,4 +118,6 @@ def install_mixers(decoder: Any, linear: Any, attention: Any) -> None:
             layer.linear_attn = linear(layer.linear_attn)
         else:
             layer.self_attn = attention(layer.self_attn)
+        run_blockwise(layer)
+        use_fast_linear(layer)
     assert isinstance(decoder, nn.Module)

@@ -13,17 +13,7 @@ from torch import Tensor, nn
 
 from hypic_agents.runtime.attention.mixer import AttentionMixer
 from hypic_agents.runtime.linear.mixer import LinearMixer, Projected
-
-
-def _adopt(mixer: nn.Module, source: nn.Module) -> None:
-    """Share parameters and submodules under their own names, so that the model's state dict stays as it was."""
-    for name, parameter in source.named_parameters(recurse=False):
-        mixer.register_parameter(name, parameter)
-    for name, module in source.named_children():
-        mixer.add_module(name, module)
-    for name, buffer in source.named_buffers(recurse=False):
-        mixer.register_buffer(name, buffer)
-    mixer.train(source.training)
+from hypic_agents.runtime.models.adopt import adopt
 
 
 class GatedDeltaMixer(LinearMixer):
@@ -41,7 +31,7 @@ class GatedDeltaMixer(LinearMixer):
 
     def __init__(self, source: Any) -> None:
         super().__init__()
-        _adopt(self, source)
+        adopt(self, source)
         self.layer_idx = source.layer_idx
         self.conv_width = source.conv_kernel_size
         self.num_key_heads = source.num_k_heads
@@ -106,7 +96,7 @@ class GatedAttentionMixer(AttentionMixer):
 
     def __init__(self, source: Any) -> None:
         super().__init__()
-        _adopt(self, source)
+        adopt(self, source)
         self.layer_idx = source.layer_idx
         self.head_dim = source.head_dim
         self.scaling = source.scaling

@@ -110,11 +110,14 @@ def _diagonal_factors(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: 
 
 
 def _solve(system: Tensor, values: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """``(I + strict_lower(system))^-1`` applied to values and keys in one triangular solve."""
-    both = torch.linalg.solve_triangular(
-        system, torch.cat((values, keys), dim=-1), upper=False, left=True, unitriangular=True
-    )
-    return both[..., : values.shape[-1]], both[..., values.shape[-1] :]
+    """``(I + strict_lower(system))^-1`` applied to values and keys.
+
+    The inverse is formed: a solve for the few columns of the identity and two products take half the time of a solve
+    for all columns of values and keys.
+    """
+    eye = torch.eye(system.shape[-1], dtype=system.dtype, device=system.device).expand_as(system)
+    inverse = torch.linalg.solve_triangular(system, eye, upper=False, left=True, unitriangular=True)
+    return inverse @ values, inverse @ keys
 
 
 def advance(factors: ChunkFactors, state: Tensor) -> tuple[Tensor, Tensor]:
