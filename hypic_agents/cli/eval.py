@@ -18,7 +18,7 @@ from hypic_agents.quality.pareto import pareto as make_pareto
 from hypic_agents.quality.picture import draw_pareto, draw_sweep, require_matplotlib
 from hypic_agents.quality.policies import EVALUATED, pareto_policies, sweep_policies
 from hypic_agents.quality.sweep import curve
-from hypic_agents.runtime.policy import parse_policy
+from hypic_agents.runtime.policy_file import load_policy
 
 
 def evaluate(
@@ -27,7 +27,11 @@ def evaluate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy", "-p", help=f"A policy to evaluate; repeat for several. All by default: {', '.join(EVALUATED)}."
+            "--policy",
+            "-p",
+            help="A policy to evaluate, or file:PATH; repeat for several. All by default: "
+            + ", ".join(EVALUATED)
+            + ".",
         ),
     ] = None,
     task: Annotated[
@@ -82,7 +86,7 @@ def evaluate(
             return
         presets = sweep_policies() if sweep else pareto_policies() if pareto else tuple(policy or EVALUATED)
         for spec in presets:
-            parse_policy(spec)
+            load_policy(spec)
         started = time.perf_counter()
         with (
             options.open_engine(ctx, out, model=model, policy="hypic", threads=threads) as engine,

@@ -17,7 +17,7 @@ from hypic_agents.cli.output import Output, show_rows
 from hypic_agents.errors import InvalidInput
 from hypic_agents.quality.explain.picture import draw_explain
 from hypic_agents.quality.explain.remedies import ladder
-from hypic_agents.runtime.policy import parse_policy
+from hypic_agents.runtime.policy_file import load_policy
 
 _TABLES = {
     "task": "Changed answers by task",
@@ -45,7 +45,7 @@ def explain_answers(
     if others:
         raise InvalidInput(f"--explain looks at one policy; leave out --policy {others[0]}")
     # Refused before a model is loaded.
-    ladder(parse_policy(policy))
+    ladder(load_policy(policy))
     started = time.perf_counter()
     with (
         options.open_engine(ctx, out, model=model, policy=policy, threads=threads) as engine,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hypic_agents.errors import InvalidInput
 from hypic_agents.quality.checks import cold_warm_differences, generation_agreement
-from hypic_agents.quality.policies import EVALUATED, sweep_policies
+from hypic_agents.quality.policies import EVALUATED, named_policy, sweep_policies
 from hypic_agents.quality.questions import Item, check_tasks, make_items
 from hypic_agents.quality.scoring import Verdict, clear_store, judge, score
 from hypic_agents.quality.summary import summarise
 from hypic_agents.quality.sweep import curve
-from hypic_agents.runtime.policy import ReusePolicy, parse_policy
+from hypic_agents.runtime.policy import ReusePolicy
 
 if TYPE_CHECKING:
     from hypic_agents.runtime.engine import Engine
@@ -42,20 +42,21 @@ def run_eval(
     Args:
         engine: Its store is emptied.
         questions_per_task: At least 1.
-        presets: Policies by name, with changes as in ``hypic:head_seam=4``; ``exact`` is always among them.
+        presets: Policies by name, with changes as in ``hypic:head_seam=4``, or ``file:PATH``; ``exact`` is always among
+            them.
         tasks: Tasks of :mod:`hypic_agents.quality.worlds`, all by default.
         seed: Fixes the questions.
         progress: Told of stages.
         seams: Head seams to sweep in place of ``presets``; adds ``curve`` to the result.
 
     Raises:
-        InvalidInput: an unknown task or policy, or no question.
+        InvalidInput: an unknown task or policy, a policy file of another model, or no question.
         HypicError: generation contradicts scoring.
     """
     if questions_per_task < 1:
         raise InvalidInput(f"questions_per_task={questions_per_task}: use 1 or more")
     chosen = check_tasks(tasks)
-    policies = _policies(presets if seams is None else sweep_policies(seams))
+    policies = _policies(presets if seams is None else sweep_policies(seams), engine.fingerprint)
     items: list[Item] = []
     for done, task in enumerate(chosen):
         progress("writing questions", done, len(chosen))
@@ -86,9 +87,9 @@ def run_eval(
     return result if seams is None else result | {"curve": curve(result)}
 
 
-def _policies(specs: Sequence[str]) -> list[ReusePolicy]:
+def _policies(specs: Sequence[str], fingerprint: str) -> list[ReusePolicy]:
     """Full recompute first, every policy once."""
-    return [parse_policy(spec) for spec in dict.fromkeys(("exact", *specs))]
+    return [named_policy(spec, fingerprint) for spec in dict.fromkeys(("exact", *specs))]
 
 
 def _main(policies: Sequence[ReusePolicy]) -> ReusePolicy:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from hypic_agents.runtime.policy import PRESETS
+from hypic_agents.runtime.policy import PRESETS, ReusePolicy
+from hypic_agents.runtime.policy_file import PREFIX, resolve_policy
 
 # Prefix reuse is full recompute with fewer tokens: there is nothing to compare.
 EVALUATED: Final = ("exact", *(name for name, policy in PRESETS.items() if not (policy.exact or policy.prefix)))
@@ -13,6 +14,16 @@ SEAMS: Final = (0, 3, 4, 8, 16, 32)
 ALONE: Final = ",condition_on_system=false,lead_max=0"
 # Longer than a chat template's headers and the words before tool specs, shorter than a question.
 _LEAD: Final = 32
+
+
+def named_policy(spec: str | ReusePolicy, fingerprint: str) -> ReusePolicy:
+    """The policy that a result speaks of by ``spec``: one from a file goes by ``file:PATH``, not by its own name.
+
+    Raises:
+        InvalidPolicy: no such policy, or its file is at fault or belongs to another model than ``fingerprint``.
+    """
+    policy = resolve_policy(spec, fingerprint)
+    return policy.with_(name=spec) if isinstance(spec, str) and spec.startswith(PREFIX) else policy
 
 
 def sweep_policies(seams: Sequence[int] = SEAMS) -> tuple[str, ...]:

@@ -44,7 +44,9 @@ def test_bad_document(invoke: Invoke, tmp_path: Path, kind: str, error: str) -> 
 
 
 @pytest.mark.parametrize("command", [["ask", "Who?"], ["demo"], ["eval"], ["bench", "warm"], ["bench", "compose"]])
-@pytest.mark.parametrize("policy", ["nope", "hypic:head_seam=-1", "hypic:head_seam=many", "hypic:sea=1"])
+@pytest.mark.parametrize(
+    "policy", ["nope", "hypic:head_seam=-1", "hypic:head_seam=many", "hypic:sea=1", "file:", "file:no/such.json"]
+)
 def test_bad_policy_is_refused_before_the_model_loads(invoke: Invoke, command: list[str], policy: str) -> None:
     result = invoke(*command, "--policy", policy, engine=FakeEngine(error=EngineClosed("used")))
     assert result.exit_code == 2

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hypic_agents.core import Completion, Prompt, SamplingParams
-from hypic_agents.errors import HypicError, InvalidInput, InvalidPolicy
+from hypic_agents.errors import HypicError, InvalidInput, InvalidPolicy, InvalidPolicyFile
 from hypic_agents.quality.checks import cold_warm_differences, generation_agreement
 from hypic_agents.quality.evaluate import run_eval
 from hypic_agents.quality.picture import draw_sweep
@@ -24,6 +24,7 @@ from hypic_agents.quality.scoring import judge, score
 from hypic_agents.quality.worlds import TASKS
 from hypic_agents.runtime.config import EngineConfig, parse_policy
 from hypic_agents.runtime.engine import GREEDY, Engine
+from hypic_agents.runtime.policy_file import PolicyFile, write_policy_file
 
 EXACT, HYPIC = parse_policy("exact"), parse_policy("hypic")
 
@@ -175,6 +176,25 @@ def test_the_result_has_every_figure(engine: Engine) -> None:
     assert [row["policy"] for row in result["rows"]] == ["exact", "hypic", "zero_state"]
     assert len({tuple(row) for row in result["rows"]}) == 1, "rows of a table share their columns"
     assert stages[-1] == ("scoring", 4, 4)
+
+
+def test_a_calibrated_policy_goes_by_its_file(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    write_policy_file(path, PolicyFile(parse_policy("addition").with_(name="hypic"), engine.fingerprint))
+    spec = f"file:{path}"
+    result = run_eval(
+        engine, questions_per_task=2, presets=("hypic", "addition", spec), tasks=("single",), progress=quiet
+    )
+    assert [row["policy"] for row in result["rows"]] == ["exact", "hypic", "addition", spec]
+    assert result["tasks"]["single"][spec] == result["tasks"]["single"]["addition"]
+    assert result["tasks"]["single"][spec]["kl"] != result["tasks"]["single"]["hypic"]["kl"]
+
+
+def test_a_policy_of_another_model_is_refused(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    write_policy_file(path, PolicyFile(HYPIC, "another"))
+    with pytest.raises(InvalidPolicyFile, match="calibrate for this model"):
+        run_eval(engine, questions_per_task=1, presets=(f"file:{path}",), progress=quiet)
 
 
 def test_a_sweep_gives_a_curve_and_a_picture(engine: Engine, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from hypic_agents.quality.explain.breakdown import breakdown, cheapest, labels, 
 from hypic_agents.quality.explain.changes import KINDS, Change, Progress, find_changes
 from hypic_agents.quality.explain.places import FactPlace, place_facts
 from hypic_agents.quality.explain.remedies import Attempt, ladder
+from hypic_agents.quality.policies import named_policy
 from hypic_agents.quality.questions import check_tasks, make_items
-from hypic_agents.runtime.policy import ReusePolicy, parse_policy
+from hypic_agents.runtime.policy import ReusePolicy
 
 if TYPE_CHECKING:
     from hypic_agents.runtime.engine import Engine
@@ -48,7 +49,7 @@ def run_explain(
     """
     if questions_per_task < 1:
         raise InvalidInput(f"questions_per_task={questions_per_task}: use 1 or more")
-    chosen, parsed = check_tasks(tasks), parse_policy(policy)
+    chosen, parsed = check_tasks(tasks), named_policy(policy, engine.fingerprint)
     remedies = ladder(parsed)
     names = [remedy.name for remedy in remedies]
     items = []

@@ -21,6 +21,7 @@ from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.plan import LiveSpan, Plan, ReusedSpan
 from hypic_agents.runtime.policy import ReusePolicy, parse_policy
+from hypic_agents.runtime.policy_file import PolicyFile, write_policy_file
 from tests.quality.explain.scripted import PREFERENCE, Script, Scripted, head_of, scripted
 
 HYPIC = parse_policy("hypic")
@@ -131,6 +132,14 @@ def test_remedies_are_in_order_of_cost_and_add_up(result: dict[str, Any]) -> Non
         "cumulative_share": 2 / 3,
         "cheapest": 2,
     }
+
+
+def test_a_policy_from_a_file_goes_by_the_file(broken: Scripted, result: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    write_policy_file(path, PolicyFile(HYPIC, broken.fingerprint))
+    spec = f"file:{path}"
+    again = run_explain(broken, questions_per_task=4, policy=spec, tasks=("single",), progress=quiet)
+    assert again == result | {"policy": spec}
 
 
 def test_the_summary_covers_all_questions(result: dict[str, Any]) -> None:
