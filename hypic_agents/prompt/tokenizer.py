@@ -132,6 +132,19 @@ class ChatTokenizer:
         return str(self._backends.whole.decode(list(ids), skip_special_tokens=True))
 
     @cached_property
+    def byte_token_ids(self) -> frozenset[int]:
+        """Tokens of one byte that are decoded together where they stand in a row (byte fallback); most often none.
+
+        Special tokens are among them where there are any: they have no text, and a row goes on behind them.
+        """
+        found = [self._backends.whole.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+        letter = found[ord("A")]
+        if letter is None or self.decode([letter]) != "A":
+            return frozenset()
+        special = (i for i, token in self._backends.whole.get_added_tokens_decoder().items() if token.special)
+        return frozenset(i for i in (*found, *special) if i is not None)
+
+    @cached_property
     def eos_token_ids(self) -> frozenset[int]:
         """Ids that end an answer: the tokenizer's own, and the special token its template puts behind a turn."""
         own = {self._tokenizer.eos_token_id} - {None}

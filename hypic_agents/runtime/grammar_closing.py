@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hypic_agents.runtime.grammar_tags import END_PARAMETER
 
-# Bytes are tried in this order: what ends a string, an object or an array; what is short; what opens something new.
-_FIRST = b'"}],'
+# Bytes are tried in this order: what ends an object, an array or a string; what is short; what opens something new.
+_FIRST = b'}]",'
 _ORDER = _FIRST + b"0123456789ntf@:/.-_+ " + string.ascii_letters.encode()
 _LATE = b"[{\\"
 _NARROW = 6  # ways tried where few bytes are possible, as between the names of an enum
@@ -22,6 +22,7 @@ _WIDE = 2  # and where nearly all are, as inside a free string
 _MANY = 40
 _MOST_STEPS = 1000
 _MOST_MENDED = 16
+_DETOUR = 2  # brackets that are entered rather than leaving the likeliest way
 
 
 class Closer:
@@ -69,16 +70,17 @@ class Closer:
     def find(self, matcher: LLMatcher, limit: int, hints: Sequence[Sequence[int]] = ()) -> list[int] | None:
         """Tokens, at most ``limit``, behind which the answer may end; None where the search finds none.
 
-        Best first: out of brackets before into them, else on from where it stands. So a recursive schema is left by the
-        branch that does not recur. ``hints`` are tried inside strings that may not end yet.
+        Best first: out of brackets before into them, and the likeliest way before a detour, else on from where it
+        stands. So a recursive schema is left by the branch that does not recur, and a number ends rather than grows
+        where an object must follow. ``hints`` are tried inside strings that may not end yet.
         """
         probe, at = matcher.deep_copy(), list[int]()
         order = count()
-        waiting = [(0, 0, next(order), at)]  # brackets open, steps taken (negative), order of coming, path
+        waiting = [(0, 0, next(order), at)]  # brackets open and detours, steps taken (negative), order of coming, path
         for _ in range(_MOST_STEPS):
             if not waiting:
                 return None
-            nesting, taken, _, path = heappop(waiting)
+            cost, taken, _, path = heappop(waiting)
             shared = next(
                 (i for i, (a, b) in enumerate(zip(at, path, strict=False)) if a != b), min(len(at), len(path))
             )
@@ -87,9 +89,10 @@ class Closer:
             if probe.is_accepting():
                 return path
             at = path
-            for way, deeper in self._ways(probe, path, hints):
+            for rank, (way, deeper) in enumerate(self._ways(probe, path, hints)):
                 if len(path) + len(way) <= limit:
-                    heappush(waiting, (nesting + deeper, taken - 1, next(order), path + way))
+                    detour = _DETOUR if rank else 0
+                    heappush(waiting, (cost + deeper + detour, taken - 1, next(order), path + way))
         return None
 
     def _spell(self, text: str) -> list[int]:

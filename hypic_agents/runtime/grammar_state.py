@@ -64,6 +64,14 @@ class GrammarState:
         self.closing = False
         self.num_forced = 0
 
+    def allows(self, token_id: int) -> bool:
+        """Whether a token may come next: its bit of :meth:`fill`."""
+        if self.closing:
+            return True
+        # Where the text is settled, only the tokens that the tokenizer itself would write for it are allowed.
+        forced = self._matcher.compute_ff_tokens()
+        return forced[0] == token_id if forced else bool(self._matcher.validate_tokens([token_id]) == 1)
+
     def fill(self, row: NDArray[np.int32]) -> None:
         """Write the allowed tokens into ``row [words]``: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
         if self.closing:

@@ -1,4 +1,4 @@
-"""From logits to the next token: greedy, temperature, top-p, each request with its own seed."""
+"""From logits to the next token: greedy, temperature, top-p, each request with its own seed and grammar."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from hypic_agents.errors import InvalidInput
 
 class TokenMask(Protocol):
     """Which tokens may come next."""
+
+    def allows(self, token_id: int) -> bool:
+        """Whether this one may: much cheaper than all of them."""
 
     def fill(self, row: NDArray[np.int32]) -> None:
         """Write them into ``row [words]``: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
@@ -63,12 +66,28 @@ def make_generator(params: SamplingParams) -> torch.Generator | None:
     return generator
 
 
-def sample(logits: Tensor, params: Sequence[SamplingParams], sources: Sequence[torch.Generator | None]) -> list[int]:
-    """One token a row of ``logits [n, vocab]``. Draws happen on the CPU, so a seed gives one answer on any device."""
-    greedy = logits.argmax(-1).tolist()
+def sample(
+    logits: Tensor,
+    params: Sequence[SamplingParams],
+    sources: Sequence[torch.Generator | None],
+    masks: Sequence[TokenMask | None],
+) -> list[int]:
+    """One token a row of ``logits [n, vocab]``, which may be changed in place.
+
+    Draws happen on the CPU, so a seed gives one answer on any device. A greedy row whose likeliest token is allowed
+    needs no mask: that token is the likeliest of the allowed ones too.
+    """
+    chosen: list[int] = logits.argmax(-1).tolist()
+    needed = [
+        mask if mask is not None and (source is not None or not mask.allows(token)) else None
+        for token, source, mask in zip(chosen, sources, masks, strict=True)
+    ]
+    if any(mask is not None for mask in needed):
+        logits = mask_logits(logits, needed)
+        chosen = logits.argmax(-1).tolist()
     return [
-        greedy[i] if source is None else _draw(logits[i], one, source)
-        for i, (one, source) in enumerate(zip(params, sources, strict=True))
+        token if source is None else _draw(row, one, source)
+        for token, row, one, source in zip(chosen, logits, params, sources, strict=True)
     ]
 
 

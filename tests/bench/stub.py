@@ -14,6 +14,7 @@ class NoTokenizer:
     """Decodes to digits and never ends an answer."""
 
     eos_token_ids: frozenset[int] = frozenset()
+    byte_token_ids: frozenset[int] = frozenset()
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(map(str, ids))

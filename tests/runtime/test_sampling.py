@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hypic_agents.runtime.sampling import mask_logits
+from hypic_agents.core import SamplingParams
+from hypic_agents.runtime.sampling import make_generator, mask_logits, sample
 
 
 class Allowed:
@@ -17,6 +18,9 @@ class Allowed:
 
     def __init__(self, tokens: set[int]) -> None:
         self.tokens = tokens
+
+    def allows(self, token_id: int) -> bool:
+        return token_id in self.tokens
 
     def fill(self, row: NDArray[np.int32]) -> None:
         words = np.zeros(len(row), np.uint32)
@@ -42,3 +46,21 @@ def test_without_masks_the_logits_are_the_same_object(dtype: torch.dtype) -> Non
     logits = torch.zeros(2, 8, dtype=dtype)
     assert mask_logits(logits, [None, None]) is logits
     assert mask_logits(logits, [Allowed({1}), None]).dtype == dtype
+
+
+@given(st.data(), st.integers(1, 40), st.integers(1, 4))
+def test_a_mask_that_is_left_out_changes_no_token(data: st.DataObject, vocab: int, num_rows: int) -> None:
+    row = st.none() | st.sets(st.integers(0, vocab - 1), min_size=1)
+    masks = [
+        None if one is None else Allowed(one) for one in data.draw(st.lists(row, min_size=num_rows, max_size=num_rows))
+    ]
+    hot = data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=num_rows, max_size=num_rows))
+    params = [SamplingParams(temperature=one, seed=3) for one in hot]
+    levels = data.draw(st.lists(st.integers(0, 3), min_size=num_rows * vocab, max_size=num_rows * vocab))
+    logits = torch.tensor(levels, dtype=torch.float32).view(num_rows, vocab)  # with many ties
+    first, second = ([make_generator(one) for one in params] for _ in range(2))
+    chosen = sample(logits.clone(), params, first, masks)
+    masked = mask_logits(logits.clone(), masks)
+    assert chosen == sample(masked, params, second, [None] * num_rows)
+    for token, mask in zip(chosen, masks, strict=True):
+        assert mask is None or token in mask.tokens
