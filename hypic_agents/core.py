@@ -57,12 +57,35 @@ class SegmentSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class VolatileText:
+    """A sentence that changes with every request and was left out of the segments: it is always live.
+
+    Attributes:
+        text: As it stands in the prompt.
+        start: First prompt position (tokens) that holds some of it.
+        end: One past the last such position.
+        reason: What makes it volatile: "states the date or time", "states an id" or "states a count".
+    """
+
+    text: str
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
-    """Exact token ids plus the segments found in them, in prompt order and without overlap."""
+    """Exact token ids plus the segments found in them, in prompt order and without overlap.
+
+    ``volatile`` names text that was kept out of the segments, in prompt order too. ``scope`` says who may see the text
+    outside of them; None if nobody said so.
+    """
 
     token_ids: tuple[int, ...]
     spans: tuple[SegmentSpan, ...] = ()
     text: str = ""
+    volatile: tuple[VolatileText, ...] = ()
+    scope: Scope | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -123,8 +146,9 @@ class Usage:
 class SpanReport:
     """What happened to one segment of the prompt.
 
-    ``state`` is "hit" (its entry was in the store), "cold" (built for this request, then composed) or "live" (computed
-    in place); ``composed_tokens`` of its tokens were not computed in place; ``reason`` says why a segment stayed live.
+    ``state`` is "hit" (its entry was in the store, or a checkpoint held it), "cold" (built for this request, then
+    composed) or "live" (computed in place); ``composed_tokens`` of its tokens were not computed in place; ``reason``
+    says why a segment stayed live, or that it came with a checkpoint.
     """
 
     kind: SegmentKind
@@ -137,6 +161,23 @@ class SpanReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdBuilds:
+    """Where the entries were computed that one request had to build.
+
+    Attributes:
+        local: Computed in the engine's own process.
+        workers: Computed by workers of the cold prefill pool (``EngineConfig.cold_prefill``).
+        retries: How often one was begun again, because a worker was lost, late, or returned damaged data.
+        problems: Why, each reason once.
+    """
+
+    local: int = 0
+    workers: int = 0
+    retries: int = 0
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ReuseReport:
     """What one request reused, and what it cost.
 
@@ -145,11 +186,14 @@ class ReuseReport:
         prompt_tokens: ``live_tokens + cold_tokens + reused_tokens``.
         live_tokens: Computed for this request.
         cold_tokens: Composed from entries that this request had to build first.
-        reused_tokens: Composed from entries that were there already.
+        reused_tokens: Composed from entries that were there already, or part of ``prefix_tokens``.
+        prefix_tokens: The prompt's first tokens, taken as a whole from a checkpoint of an earlier request.
         spans: What happened to each segment.
         ttft_s: Seconds from submission to the first token.
         build_s: Seconds of these that went into building entries.
         audited: Chosen to be recomputed in full while the engine is idle (``EngineConfig.audit_share``).
+        volatile: Text kept out of the segments, because it changes with every request.
+        builds: Where cold entries were computed, and what went wrong with it.
     """
 
     policy: str
@@ -161,6 +205,9 @@ class ReuseReport:
     ttft_s: float = 0.0
     build_s: float = 0.0
     audited: bool = False
+    volatile: tuple[VolatileText, ...] = ()
+    prefix_tokens: int = 0
+    builds: ColdBuilds = ColdBuilds()
 
     @property
     def fallback(self) -> tuple[SegmentKind, ...]:

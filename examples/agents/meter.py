@@ -118,11 +118,13 @@ def show_segments(call: Call) -> None:
     """What became of every segment of one prompt."""
     report = call.completion.report
     table = Table(title=f"the last prompt, {report.prompt_tokens} tokens, by segment")
-    for name in ("segment", "kind", "state", "tokens", "reused", "why not"):
+    for name in ("segment", "kind", "state", "tokens", "reused", "note"):
         table.add_column(name, justify="right" if name in ("tokens", "reused") else "left")
     for span in report.spans:
         size = str(span.end - span.start)
         table.add_row(span.source_id or "-", span.kind, span.state, size, str(span.composed_tokens), span.reason)
+    for text in report.volatile:
+        table.add_row("-", "volatile", "live", str(text.end - text.start), "0", f"{text.reason}: {text.text}")
     _console().print(table)
 
 

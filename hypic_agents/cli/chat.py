@@ -15,9 +15,9 @@ from rich.console import Console
 from hypic_agents.cli import options
 from hypic_agents.cli.chat_session import ChatSession, ToolResult, Turn
 from hypic_agents.cli.chat_tools import make_tools
-from hypic_agents.cli.documents import read_documents
+from hypic_agents.cli.documents import DocumentNotFound, read_documents
 from hypic_agents.cli.output import Output, command
-from hypic_agents.core import ReuseReport, SamplingParams, StreamChunk
+from hypic_agents.core import ReuseReport, SamplingParams, Segment, StreamChunk
 from hypic_agents.errors import HypicError, InvalidInput
 from hypic_agents.runtime.embedded import EmbeddedBackend
 
@@ -109,7 +109,7 @@ def _obey(session: ChatSession, line: str, out: Output) -> bool:
     name, _, rest = line.partition(" ")
     rest = rest.strip()
     commands: dict[str, Callable[[], object]] = {
-        "/add": lambda: _add(session, rest),
+        "/add": lambda: _add(session, rest, out),
         "/drop": lambda: session.drop(rest) if rest else session.documents.clear(),
         "/files": lambda: _show_files(session, out),
         "/reset": session.reset,
@@ -122,19 +122,26 @@ def _obey(session: ChatSession, line: str, out: Output) -> bool:
     return name != "/quit"
 
 
-def _add(session: ChatSession, name: str) -> None:
+def _add(session: ChatSession, name: str, out: Output) -> None:
     if not name:
         raise InvalidInput("/add needs the name of a file")
+    if not Path(name).exists():
+        raise DocumentNotFound(f"no file at {name}; /add takes the path of a text file")
     for document in read_documents([Path(name)]):
         session.add(document)
+        _show_file(session, document, out)
 
 
 def _show_files(session: ChatSession, out: Output) -> None:
     for document in session.documents:
-        count = len(session.backend.token_ids(document.text))
-        out.log.print(f"{document.source_id}  {count} tokens", markup=False, soft_wrap=True)
+        _show_file(session, document, out)
     if not session.documents:
         out.log.print("no files; /add FILE takes one", style="dim")
+
+
+def _show_file(session: ChatSession, document: Segment, out: Output) -> None:
+    count = len(session.backend.token_ids(document.text))
+    out.log.print(f"{document.source_id}  {count} tokens", markup=False, soft_wrap=True)
 
 
 def _answer(session: ChatSession, question: str, out: Output) -> None:
@@ -184,7 +191,8 @@ def _as_dict(turn: Turn) -> dict[str, Any]:
 
 
 def reuse_line(reports: Sequence[ReuseReport]) -> str:
-    """What the requests of one answer reused, and what they computed: between the parts, in seams, in whole parts."""
+    """What the requests of one answer reused, and what they computed: between the parts, in seams, in whole parts, in
+    text that changes with every request."""
     prompt, reused, built, live = (
         sum(getattr(report, f"{name}_tokens") for report in reports) for name in ("prompt", "reused", "cold", "live")
     )
@@ -192,9 +200,11 @@ def reuse_line(reports: Sequence[ReuseReport]) -> str:
     whole = [span for span in spans if span.state == "live"]
     # An exact prefix covers the chat template's words before its segment too.
     seams = sum(max(0, span.end - span.start - span.composed_tokens) for span in spans if span.state != "live")
-    between = live - seams - sum(span.end - span.start for span in whole)
+    volatile = [text for report in reports for text in report.volatile]
+    between = live - seams - sum(one.end - one.start for one in whole) - sum(one.end - one.start for one in volatile)
     parts = [f"{between} between the parts", f"{seams} in seams"]
     parts += [f"{span.end - span.start} in {span.source_id or span.kind} ({span.reason})" for span in whole]
+    parts += [f"{text.end - text.start} in a sentence that {text.reason}" for text in volatile]
     calls = f" in {len(reports)} calls" if len(reports) > 1 else ""
     return (
         f"reused {reused} of {prompt} prompt tokens{calls} ({reused / prompt:.0%}), built {built}, "

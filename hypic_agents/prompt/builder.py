@@ -14,6 +14,7 @@ from hypic_agents.prompt.messages import SEPARATOR, Conversation, normalise
 from hypic_agents.prompt.parts import system_segments, tool_segments, turn_segments
 from hypic_agents.prompt.snap import snap
 from hypic_agents.prompt.tokenizer import ChatTokenizer, Tokens
+from hypic_agents.prompt.volatile import find_volatile
 
 _DEFAULT_SCOPE = Scope()
 
@@ -97,7 +98,8 @@ class PromptBuilder:
         tokens = self._tokenizer.encode(rendered)
         if not tokens.ids:
             raise EmptyPrompt("the chat template rendered these messages to nothing")
-        return Prompt(tokens.ids, self._spans(placed, tokens), rendered.text)
+        volatile = find_volatile(chat.system_parts, rendered.text, placed, tokens)
+        return Prompt(tokens.ids, self._spans(placed, tokens), rendered.text, tuple(volatile), scope)
 
     def _spans(self, placed: Iterable[Placed], tokens: Tokens) -> tuple[SegmentSpan, ...]:
         spans: list[SegmentSpan] = []

@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hypic_agents.core import SegmentKind
 from hypic_agents.errors import InvalidMessages
 
 SEPARATOR = "\n\n"
@@ -52,12 +53,13 @@ class Conversation:
     Attributes:
         messages: Normalised messages, in the order of the prompt.
         system_parts: Texts that make up the system message.
-        turn_parts: Texts of the other messages, except the last text of the last user message: the query.
+        turn_parts: Kind and text of the other messages' texts, except the last text of the last user message: the
+            query. What an assistant says along with calls, and their results, are "trace"; all else is "turn".
     """
 
     messages: tuple[dict[str, Any], ...]
     system_parts: tuple[str, ...]
-    turn_parts: tuple[str, ...]
+    turn_parts: tuple[tuple[SegmentKind, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,17 @@ def normalise(messages: Sequence[Mapping[str, Any]], *, first_index: int = 0) ->
         InvalidMessages: As the table says.
     """
     drafts = _merged(_demoted(_results_in_call_order([_draft(m, i) for i, m in enumerate(messages, first_index)])))
-    parts = [(draft.role, part) for draft in drafts for part in draft.parts]
-    query = max((i for i, (role, _) in enumerate(parts) if role == "user"), default=-1)
+    parts = [(draft, part) for draft in drafts for part in draft.parts]
+    query = max((i for i, (draft, _) in enumerate(parts) if draft.role == "user"), default=-1)
     return Conversation(
         messages=tuple({"role": d.role, "content": d.content, **d.extra} for d in drafts),
-        system_parts=tuple(text for role, text in parts if role == "system"),
-        turn_parts=tuple(text for i, (role, text) in enumerate(parts) if role != "system" and i != query),
+        system_parts=tuple(text for draft, text in parts if draft.role == "system"),
+        turn_parts=tuple((_kind(d), text) for i, (d, text) in enumerate(parts) if d.role != "system" and i != query),
     )
+
+
+def _kind(draft: _Draft) -> SegmentKind:
+    return "trace" if draft.role == "tool" else "turn"
 
 
 def _draft(message: Mapping[str, Any], index: int) -> _Draft:

@@ -15,7 +15,9 @@ def find_leads(prompt: Prompt, spans: Sequence[SegmentSpan], start: int, longest
     """For every span, the last tokens before the first span of its block, ``longest`` of them at most.
 
     All segments of a block have the same lead, so their order does not matter to what is built of them. The last
-    tokens, because a role header stays the same from turn to turn, whatever was said before it.
+    tokens, because a role header stays the same from turn to turn, whatever was said before it. Where the prompt itself
+    begins with the end of a lead, as one without a system text begins with the user's role header, that end alone is
+    the lead: on the first turn there is no more.
 
     Args:
         prompt: The whole prompt.
@@ -31,8 +33,13 @@ def find_leads(prompt: Prompt, spans: Sequence[SegmentSpan], start: int, longest
             leads.append(())  # what stands before a piece of the system text is the clock or id it was cut at
         elif not leads or kind != block:
             end = min(span.origin, span.start)
-            leads.append(prompt.token_ids[max(start, end - longest) : max(start, end)])
+            leads.append(_as_at_the_beginning(prompt, prompt.token_ids[max(start, end - longest) : max(start, end)]))
         else:
             leads.append(leads[-1])
         block, start = kind, span.end
     return leads
+
+
+def _as_at_the_beginning(prompt: Prompt, lead: tuple[int, ...]) -> tuple[int, ...]:
+    lengths = range(len(lead) - 1, 0, -1)
+    return next((lead[-n:] for n in lengths if prompt.token_ids[:n] == lead[-n:]), lead)

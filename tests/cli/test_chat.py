@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypic_agents.cli.chat import _answer, reuse_line
 from hypic_agents.cli.chat_session import MAX_CALLS, ChatSession, ToolResult, Turn
 from hypic_agents.cli.chat_tools import calculate, make_tools, run_tool
 from hypic_agents.cli.output import Output
-from hypic_agents.core import ReuseReport, SamplingParams, Segment, SpanReport, StreamChunk, ToolCall
+from hypic_agents.core import ReuseReport, SamplingParams, Segment, SpanReport, StreamChunk, ToolCall, VolatileText
 from hypic_agents.errors import InvalidInput
 from hypic_agents.runtime.embedded import EmbeddedBackend
 from hypic_agents.testing import FakeBackend
@@ -90,6 +91,7 @@ def test_errors_do_not_end_the_conversation(tmp_path: Path) -> None:
     *errors, answer = objects(result)
     kinds = ["InvalidInput", "DocumentNotFound", "InvalidInput", "InvalidInput", "InvalidMessages"]
     assert [error["error"]["type"] for error in errors] == kinds
+    assert "/add takes the path" in errors[1]["error"]["message"]
     assert answer["question"] == "Who?"
     assert "Traceback" not in result.stderr
 
@@ -225,6 +227,9 @@ def test_the_line_accounts_for_every_live_token() -> None:
         "10 in b.txt (shorter than 24 tokens)"
     )
     assert "reused 80 of 200 prompt tokens in 2 calls (40%)" in reuse_line([report, report])
+    clock = VolatileText("Today is 2026-01-05.", 2, 9, "states the date or time")
+    line = reuse_line([replace(report, volatile=(clock,))])
+    assert "live: 33 between the parts" in line and line.endswith(", 7 in a sentence that states the date or time")
 
 
 @pytest.mark.parametrize(

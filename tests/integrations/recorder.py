@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from hypic_agents.backend import ChatRequest
@@ -12,7 +12,7 @@ from hypic_agents.runtime.engine import Engine
 
 
 class Recorder(EmbeddedBackend):
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine | Callable[[], Engine]) -> None:
         super().__init__(engine)
         self.asked: list[tuple[ChatRequest, Prompt]] = []
         self.answers: list[Completion] = []
@@ -49,4 +49,9 @@ class Recorder(EmbeddedBackend):
     def bare_prompt(self, at: int = -1) -> Prompt:
         """What the same messages make without any hint."""
         request = self.asked[at][0]
-        return self.engine.builder.build_chat(request.messages, tools=request.shown_tools)
+        return self.engine.builder.build_chat(request.messages, tools=request.shown_tools, scope=request.scope)
+
+    def is_idle(self) -> bool:
+        """Whether no request is left in the engine."""
+        driver = self._running()
+        return driver.call(lambda: not driver._jobs and driver.engine._schedule.idle).result(30)

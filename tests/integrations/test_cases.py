@@ -16,12 +16,14 @@ from langchain_core import exceptions
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
+from llama_index.core.base.llms.types import ChatMessage
 from transformers import AutoTokenizer
 
 from hypic_agents.backend import ChatRequest
 from hypic_agents.core import SamplingParams
 from hypic_agents.errors import ContextOverflow, InvalidMessages
 from hypic_agents.integrations.langchain import ChatHypic
+from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.prompt import ChatTokenizer
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.engine import Engine
@@ -132,7 +134,12 @@ def test_clock_in_system_prompt(backend: Recorder, case: Case) -> None:
     clock, _, rules = case["system_b"].partition("\n")
     (span,) = backend.last_prompt.spans
     assert span.segment.text == rules.strip()
-    assert clock in backend.last_prompt.text
+    (volatile,) = second.response_metadata["hypic"]["volatile"]
+    assert (volatile["text"], volatile["reason"]) == (clock, "states the date or time")
+    assert 0 < volatile["start"] < volatile["end"] <= rest["start"]
+    llm = HypicLLM(backend=backend, max_tokens=2)
+    told = llm.chat([ChatMessage(case["system_b"], role="system"), ChatMessage("q")])
+    assert told.raw["hypic"]["volatile"] == [volatile]
 
 
 def test_special_tokens_in_document(backend: Recorder, case: Case) -> None:
@@ -217,7 +224,8 @@ def test_same_chunk_twice(backend: Recorder, case: Case) -> None:
         backend.engine.store.check_integrity()
     first, second = (answer.report for answer in backend.answers)
     assert [span.state for span in second.spans] == ["hit", "hit"]
-    assert second.reused_tokens == first.reused_tokens + first.cold_tokens
+    # The second prompt is the first one again: its checkpoint holds what stands between the parts too.
+    assert second.reused_tokens == second.prefix_tokens > first.reused_tokens + first.cold_tokens
 
 
 def test_crlf_and_bom(backend: Recorder, case: Case) -> None:

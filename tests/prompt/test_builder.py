@@ -158,7 +158,8 @@ def test_long_turns_become_segments_and_documents_in_them_stay(
     chat = [user(f"{DOCS[0]}\n\nq"), assistant(answer), {"role": "tool", "content": long_result}, user("x " * 300)]
     prompt = builder.build_chat(chat, segments=[Segment(DOCS[0])])
     check(prompt, tokenizer)
-    assert texts(prompt, "turn") == [answer, long_result]
+    assert texts(prompt, "turn") == [answer]
+    assert texts(prompt, "trace") == [long_result]
     assert texts(prompt, "document") == [DOCS[0]]
 
 

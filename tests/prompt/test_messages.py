@@ -71,7 +71,7 @@ def test_leading_system_messages_are_one() -> None:
 def test_two_user_messages_are_merged_and_keep_their_parts() -> None:
     chat = normalise([user("first part"), user("second part")])
     assert shape(user("first part"), user("second part")) == [("user", "first part\n\nsecond part")]
-    assert chat.turn_parts == ("first part",)
+    assert chat.turn_parts == (("turn", "first part"),)
 
 
 def test_merged_assistant_messages_keep_all_calls() -> None:
@@ -170,4 +170,4 @@ def test_calls_without_a_name_are_refused() -> None:
 
 def test_the_last_user_text_is_no_turn() -> None:
     chat = normalise([user(["doc", "question"]), assistant("", call("c1")), result("c1", "long result")])
-    assert chat.turn_parts == ("doc", "", "long result")
+    assert chat.turn_parts == (("turn", "doc"), ("turn", ""), ("trace", "long result"))

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -127,6 +127,8 @@ class Exchange:
             report = prefix_report(work.prompt, counts, ttft_s=self._ttft_s)
             for segment in scoped(work.request.segments, work.request.scope):
                 self.server.sent.add(segment_key(segment), segment)
+        if work.prompt is not None:
+            report = replace(report, volatile=work.prompt.volatile)
         return StreamChunk(
             last.text,
             completion=answer.completion(report, metadata),

@@ -4,7 +4,8 @@ The server tokenises each part by itself, caches every part but the last under i
 control tokens wherever they stand. So
 
 * white space behind a segment goes with the segment, whose part is then the same wherever it stands;
-* a system text or tool spec at the front takes what the chat template writes before it along;
+* a system text or tool spec at the front takes what the chat template writes before it along, unless text stands there
+  that changes with every request;
 * what else stands between segments is a part of its own, and everything behind the last segment is the last part;
 * content that the server would read as a separator or a control token is refused, or broken up by a blank if the user
   says so (``escape=True``).
@@ -140,7 +141,7 @@ def _pieces(prompt: Prompt, min_len: int) -> Iterator[tuple[str, Segment | None]
         end += len(text[end:]) - len(text[end:].lstrip())
         if end == len(text):
             break
-        if at == 0 and span.segment.kind in _LEADING:
+        if at == 0 and span.segment.kind in _LEADING and not any(v.start < span.start for v in prompt.volatile):
             start = 0
         if start > at:
             yield text[at:start], None

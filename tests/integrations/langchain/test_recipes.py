@@ -19,11 +19,10 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnablePassthrough
 from langchain_core.tools import create_retriever_tool
 
-from hypic_agents.backend import ChatRequest
-from hypic_agents.core import Completion, Prompt, Scope
+from hypic_agents.core import Scope
 from hypic_agents.integrations.langchain import ChatHypic
 from hypic_agents.integrations.langchain.observe import REGISTRY
-from hypic_agents.runtime.embedded import EmbeddedBackend
+from tests.integrations.recorder import Recorder
 from tests.runtime.models import engine
 
 PAGES = [
@@ -38,24 +37,6 @@ PAGES = [
 CHAT = ChatPromptTemplate.from_messages([("system", "Answer from what follows.\n\n{context}"), ("human", "{input}")])
 
 
-class Recorder(EmbeddedBackend):
-    """Keeps what was asked and answered."""
-
-    def __init__(self) -> None:
-        super().__init__(engine())
-        self.asked: list[tuple[ChatRequest, Prompt]] = []
-        self.answers: list[Completion] = []
-
-    def prompt(self, request: ChatRequest) -> Prompt:
-        prompt = super().prompt(request)
-        self.asked.append((request, prompt))
-        return prompt
-
-    def generate(self, request: ChatRequest) -> Completion:
-        self.answers.append(super().generate(request))
-        return self.answers[-1]
-
-
 class Shelf(BaseRetriever):
     """Gives the pages it holds, in its order."""
 
@@ -67,7 +48,7 @@ class Shelf(BaseRetriever):
 
 @pytest.fixture
 def backend() -> Iterator[Recorder]:
-    one = Recorder()
+    one = Recorder(engine())
     yield one
     one.close()
     REGISTRY.forget(Scope("recipes"))
@@ -83,10 +64,8 @@ def joined(pages: Sequence[Document]) -> str:
 
 def check(backend: Recorder) -> None:
     """At least 80 % of the last prompt's document tokens were reused, and no hint changed a prompt."""
-    builder = backend.engine.builder
-    for request, prompt in backend.asked:
-        bare = builder.build_chat(request.messages, tools=request.shown_tools, scope=request.scope)
-        assert prompt.token_ids == bare.token_ids
+    for at, (_, prompt) in enumerate(backend.asked):
+        assert prompt.token_ids == backend.bare_prompt(at).token_ids
     report = backend.answers[-1].report
     size = sum(len(backend.token_ids(page.page_content)) for page in PAGES)
     known = {page.metadata["source"] for page in PAGES}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,13 +15,15 @@ from pydantic import Field
 
 from hypic_agents.core import Scope
 from hypic_agents.integrations.llama_index.observe import REGISTRY
+from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.shared import close_shared
-from tests.integrations.llama_index.recorder import Recorder
+from tests.integrations.event_loop import own_loop  # noqa: F401  pytest finds it here
+from tests.integrations.recorder import Recorder
 
 
 @pytest.fixture(scope="package")
 def tiny() -> Iterator[Recorder]:
-    backend = Recorder("tiny")
+    backend = Recorder(partial(Engine.load, "tiny"))
     yield backend
     backend.close()
 
@@ -30,7 +31,7 @@ def tiny() -> Iterator[Recorder]:
 @pytest.fixture(scope="package")
 def endless() -> Iterator[Recorder]:
     """A random model: it never ends an answer by itself."""
-    backend = Recorder("random:qwen3_5:2m")
+    backend = Recorder(partial(Engine.load, "random:qwen3_5:2m"))
     yield backend
     backend.close()
 
@@ -46,19 +47,6 @@ def _fresh() -> Iterator[None]:
     yield
     for scope in (Scope(), Scope("acme")):
         REGISTRY.forget(scope)
-
-
-@pytest.fixture(autouse=True)
-def _loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """LlamaIndex counts tokens on an event loop; where it finds none, it makes one and leaves it open."""
-    if inspect.iscoroutinefunction(request.function):
-        yield
-        return
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield
-    asyncio.set_event_loop(None)
-    loop.close()
 
 
 class Ears(BaseEventHandler):

@@ -26,7 +26,7 @@ from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.shared import shared_backend
 from hypic_agents.testing import FakeBackend
-from tests.integrations.llama_index.recorder import Recorder
+from tests.integrations.recorder import Recorder
 
 HI = [ChatMessage("Hi")]
 WAYS = ["chat", "achat", "stream_chat", "astream_chat", "complete", "acomplete", "stream_complete", "astream_complete"]

@@ -20,7 +20,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.prompt.registry import spellings
-from tests.integrations.llama_index.recorder import Recorder
+from tests.integrations.recorder import Recorder
 
 pytestmark = [
     # LlamaIndex imports it to see whether an embedding is one of LangChain's.

@@ -16,7 +16,7 @@ from hypic_agents.core import Completion, InvalidToolCall, ReuseReport, ToolCall
 from hypic_agents.errors import InvalidInput, MissingToolCall
 from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.testing import FakeBackend
-from tests.integrations.llama_index.recorder import Recorder
+from tests.integrations.recorder import Recorder
 
 ASK = PromptTemplate("Make one of {topic}.")
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 import time
 from collections import defaultdict, deque
@@ -87,10 +88,19 @@ class Loopback:
         engine: Answers.
         kind: Which dialect it speaks.
         port: 0 for any that is free.
+        tls: With it, the server speaks HTTPS.
         info: Changes to what ``/server_info`` says.
     """
 
-    def __init__(self, engine: EmbeddedBackend, kind: Literal["stock", "hypic"], *, port: int = 0, **info: Any) -> None:
+    def __init__(
+        self,
+        engine: EmbeddedBackend,
+        kind: Literal["stock", "hypic"],
+        *,
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        **info: Any,
+    ) -> None:
         self.engine = engine
         self.kind = kind
         self.asked: list[Asked] = []
@@ -119,6 +129,9 @@ class Loopback:
             }
         self.info |= info
         self._http = _Http(("127.0.0.1", port), _handler(self))
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self._http.daemon_threads = True  # so that closing does not wait for connections that are kept alive
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
@@ -129,7 +142,7 @@ class Loopback:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     def bodies(self, path: str) -> list[Any]:
         """What was posted there, in order."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from llama_index.core.llms import ChatMessage
@@ -16,6 +15,7 @@ from pydantic import BaseModel
 
 from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.integrations.sglang import SGLangBackend
+from tests.integrations.event_loop import own_loop  # noqa: F401  pytest finds it here
 from tests.integrations.sglang.loopback import Fault, Loopback
 
 
@@ -23,19 +23,6 @@ class Gate(BaseModel):
     """A gate."""
 
     number: int
-
-
-@pytest.fixture(autouse=True)
-def _loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """LlamaIndex counts tokens on an event loop; where it finds none, it makes one and leaves it open."""
-    if inspect.iscoroutinefunction(request.function):
-        yield
-        return
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield
-    asyncio.set_event_loop(None)
-    loop.close()
 
 
 @pytest.fixture(params=["stock", "hypic"])

@@ -55,6 +55,17 @@ def test_a_segment_is_one_part_wherever_it_stands(tokenizer: ChatTokenizer) -> N
     assert found[2].items() <= found[0].items()
 
 
+def test_a_clock_before_the_system_text_is_a_part_of_its_own(tokenizer: ChatTokenizer) -> None:
+    clocks = [f"Current time is 15:0{minute}.\n" for minute in (1, 2)]
+    found = []
+    for clock in clocks:
+        chat = [{"role": "system", "content": clock + RULES}, {"role": "user", "content": "Which gate?"}]
+        first, second, *_ = cut(PromptBuilder(tokenizer).build_chat(chat), tokenizer).parts
+        assert clock.strip() in first.text and first.segment is None
+        found.append(second)
+    assert found[0] == found[1] and found[0].segment is not None
+
+
 def test_whole_prompts_are_one_part(tokenizer: ChatTokenizer) -> None:
     prompt = built(tokenizer, request())
     whole = cut(prompt, tokenizer, whole=True)
