@@ -9,13 +9,20 @@ from typing import Any
 from hypic_agents.bench.prompts import Prompts, Shape
 from hypic_agents.bench.timing import Progress
 from hypic_agents.errors import InvalidInput
-from hypic_agents.runtime.compact import Compaction, compact
+from hypic_agents.runtime.compact import Compaction, compact, transition_error
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.payload_codec import Numbers, SegmentCodec
 from hypic_agents.runtime.state import AttentionPayload, SegmentPayload
 
 LENGTHS = (256, 1_024, 4_096)
-COMPACTIONS = (Compaction(), Compaction("bfloat16"), Compaction("int8"), Compaction("int8", drop_below=0.1))
+COMPACTIONS = (
+    Compaction(),
+    Compaction("bfloat16"),
+    Compaction("int8"),
+    Compaction("int8", drop_below=0.1),
+    Compaction("int8", low_rank_within=0.03),
+    Compaction("int8", low_rank_within=0.1),
+)
 _LARGE = "Qwen3.5-35B-A3B (calculated)"
 # By the first word of a tensor's name.
 _PARTS = {
@@ -24,6 +31,7 @@ _PARTS = {
     "end": "end_states",
     "transition": "transitions",
     "heads": "transitions",
+    "low": "transitions",
     "conv": "conv_tails",
 }
 
@@ -71,8 +79,9 @@ def run(engine: Engine, *, progress: Progress, lengths: Sequence[int] = LENGTHS,
     """Build one segment of each length and count its bytes; the same, calculated, for a model of 35 B parameters.
 
     Rows in float32 without dropping count the payload as it is in memory, the others the tensors of its file.
+    ``transition_error`` is the largest Frobenius norm of what a head's transition loses.
 
-    The calculated rows drop no transition: which ones vanish depends on the weights.
+    The calculated rows drop and factor no transition: which ones vanish or have low rank depends on the weights.
 
     Args:
         engine: Builds under its default policy; must not round payloads itself.
@@ -88,14 +97,16 @@ def run(engine: Engine, *, progress: Progress, lengths: Sequence[int] = LENGTHS,
         payload = _build(engine, length, seed)
         for compaction in COMPACTIONS:
             parts = memory_parts(payload) if compaction == Compaction() else file_parts(payload, compaction)
-            rows.append(_row(engine.name or "model", length, payload.length, compaction, parts))
+            row = _row(engine.name or "model", length, payload.length, compaction, parts)
+            rows.append(row | {"transition_error": transition_error(payload, compact(payload, compaction))})
         progress("building segments", count, len(lengths))
     reused = {row["segment_tokens"]: row["reused_tokens"] for row in rows}
     rows += [
         _row(_LARGE, length, reused[length], compaction, QWEN3_5_35B.parts(reused[length], compaction.numbers))
+        | {"transition_error": None}
         for length in lengths
         for compaction in COMPACTIONS
-        if not compaction.drop_below
+        if not (compaction.drop_below or compaction.low_rank_within)
     ]
     for row in rows:
         plain = next(r for r in rows if (r["model"], r["segment_tokens"]) == (row["model"], row["segment_tokens"]))
@@ -153,6 +164,7 @@ def _row(model: str, length: int, reused: int, compaction: Compaction, parts: di
         "reused_tokens": reused,
         "numbers": compaction.numbers,
         "drop_below": compaction.drop_below,
+        "low_rank_within": compaction.low_rank_within,
         **parts,
         "total": total,
         "states_share": (parts["end_states"] + parts["transitions"]) / total,

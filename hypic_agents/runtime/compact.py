@@ -1,4 +1,4 @@
-"""Smaller payloads: states and transitions rounded, transitions that have vanished dropped.
+"""Smaller payloads: states and transitions rounded, transitions that have vanished dropped, others in thin factors.
 
 Rounding happens once, when a built segment is offered to the store, and the request that built it uses the rounded
 payload too. So a cold request still answers as a warm one, and the disk, which keeps the rounded numbers in few bytes,
@@ -17,6 +17,7 @@ from hypic_agents.errors import InvalidInput
 from hypic_agents.runtime.cache.base import SegmentStore, StoreStats
 from hypic_agents.runtime.cache.entry import SegmentEntry
 from hypic_agents.runtime.cache.key import SegmentKey
+from hypic_agents.runtime.low_rank import FactoredPayload, LowRank, factored
 from hypic_agents.runtime.payload_codec import Numbers, SegmentCodec
 from hypic_agents.runtime.state import AttentionPayload, LinearPayload, SegmentPayload
 
@@ -30,6 +31,8 @@ class Compaction:
             1/127 of the largest of its row.
         drop_below: A head whose transition has a Frobenius norm below this has none any more. The spectral norm is no
             larger, so what is lost of an incoming state S is at most ``drop_below * |S|``.
+        low_rank_within: Heads whose transition is within this Frobenius norm of ``gamma I`` minus a product of factors
+            that take less are stored as those; 0 stores none so. Costs a few singular value decompositions a head.
 
     Raises:
         InvalidInput: no such numbers, or a negative norm.
@@ -37,17 +40,21 @@ class Compaction:
 
     numbers: Numbers = "float32"
     drop_below: float = 0.0
+    low_rank_within: float = 0.0
 
     def __post_init__(self) -> None:
         if self.numbers not in get_args(Numbers):
             raise InvalidInput(f"numbers={self.numbers!r}: use {', '.join(get_args(Numbers))}")
         if not self.drop_below >= 0:
             raise InvalidInput(f"drop_below={self.drop_below}: use 0 or more")
+        if not self.low_rank_within >= 0:
+            raise InvalidInput(f"low_rank_within={self.low_rank_within}: use 0 or more")
 
     @property
     def recipe(self) -> str:
         """What it adds to the recipe of a key: other numbers make another payload."""
-        return f",numbers={self.numbers},drop_below={self.drop_below!r}"
+        low = f",low_rank_within={self.low_rank_within!r}" if self.low_rank_within else ""
+        return f",numbers={self.numbers},drop_below={self.drop_below!r}{low}"
 
 
 def compact(payload: SegmentPayload, compaction: Compaction) -> SegmentPayload:
@@ -59,7 +66,10 @@ def compact(payload: SegmentPayload, compaction: Compaction) -> SegmentPayload:
         for layer in payload.layers
     )
     rounded = replace(payload, layers=layers)
-    if compaction.numbers == "float32":
+    if compaction.low_rank_within:
+        factors = tuple(_factors(layer, compaction.low_rank_within) for layer in layers)
+        rounded = FactoredPayload(layers, payload.length, factors=factors)
+    elif compaction.numbers == "float32":
         return rounded
     device = layers[0].end_state.device if isinstance(layers[0], LinearPayload) else layers[0].keys.device
     codec = SegmentCodec(device, compaction.numbers)
@@ -70,7 +80,24 @@ def compact(payload: SegmentPayload, compaction: Compaction) -> SegmentPayload:
         else old
         for old, new in zip(layers, back.layers, strict=True)
     ]
-    return replace(rounded, layers=tuple(kept))
+    return replace(back, layers=tuple(kept))
+
+
+def transition_error(before: SegmentPayload, after: SegmentPayload) -> float:
+    """The largest Frobenius norm of what any head's transition lost."""
+    lost = [
+        torch.linalg.matrix_norm(old.transition.double() - new.transition.double()).max().item()
+        for old, new in zip(before.layers, after.layers, strict=True)
+        if isinstance(old, LinearPayload) and isinstance(new, LinearPayload)
+        if old.transition is not None and new.transition is not None and old.transition.dim() == 3
+    ]
+    return max(lost, default=0.0)
+
+
+def _factors(layer: LinearPayload | AttentionPayload, within: float) -> LowRank | None:
+    if not isinstance(layer, LinearPayload) or layer.transition is None or layer.transition.dim() != 3:
+        return None
+    return factored(layer.transition, within)
 
 
 def _without_vanished(layer: LinearPayload, drop_below: float) -> LinearPayload:

@@ -2,7 +2,8 @@
 
 Written as they are, nothing is rounded. Written compactly, states and transitions are rounded to bfloat16, or to int8
 with a power of two for each row. Rounding twice changes nothing more, so a payload that was rounded when it was built
-comes back bit for bit. Heads whose transition is zero are left out, either way.
+comes back bit for bit. Heads whose transition is zero are left out, either way. Transitions that a payload holds in
+factors are written as those.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from hypic_agents.runtime.cache.container import RawTensor
 from hypic_agents.runtime.cache.entry import Payload
+from hypic_agents.runtime.low_rank import FactoredPayload, LowRank
 from hypic_agents.runtime.state import AttentionPayload, LinearPayload, SegmentPayload
 
 Numbers = Literal["float32", "bfloat16", "int8"]
@@ -27,6 +29,7 @@ _NAMES = {
     torch.int32: "I32",
     torch.int8: "I8",
 }
+_LOW = ("low_heads", "low_gammas", "low_ranks")
 _UNPACKED = {"transition", "end_state", "conv_tail", "keys", "values"}
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
@@ -48,10 +51,11 @@ class SegmentCodec:
         numbers: Numbers = "float32" if payload.is_checkpoint else self._numbers
         layers: list[int | None] = []
         tensors: dict[str, Tensor] = {}
+        factors = payload.factors if isinstance(payload, FactoredPayload) else (None,) * len(payload.layers)
         for i, layer in enumerate(payload.layers):
             if isinstance(layer, LinearPayload):
                 layers.append(None)
-                tensors |= _linear_parts(f"{i}.", layer, numbers)
+                tensors |= _linear_parts(f"{i}.", layer, factors[i], numbers)
             else:
                 layers.append(layer.position)
                 tensors |= {f"{i}.keys": layer.keys, f"{i}.values": layer.values}
@@ -63,40 +67,60 @@ class SegmentCodec:
         # A view would keep the whole file alive, with packed parts that were unpacked and are needed no more.
         share = all(name.partition(".")[2] in _UNPACKED for name in tensors)
         layers: list[LinearPayload | AttentionPayload] = []
+        factors: list[LowRank | None] = []
         for i, position in enumerate(described["positions"]):
             parts = {
                 name.partition(".")[2]: from_raw(raw).to(self._device, copy=not share)
                 for name, raw in tensors.items()
                 if name.startswith(f"{i}.")
             }
+            factors.append(_low_rank(parts))
             if position is None:
-                layers.append(_linear_payload(parts))
+                layers.append(_linear_payload(parts, factors[i]))
             else:
                 layers.append(AttentionPayload(parts["keys"], parts["values"], int(position)))
-        return SegmentPayload(tuple(layers), int(described["length"]), bool(described["is_checkpoint"]))
+        length, is_checkpoint = int(described["length"]), bool(described["is_checkpoint"])
+        if any(factors):
+            return FactoredPayload(tuple(layers), length, is_checkpoint, tuple(factors))
+        return SegmentPayload(tuple(layers), length, is_checkpoint)
 
 
-def _linear_parts(prefix: str, layer: LinearPayload, numbers: Numbers) -> dict[str, Tensor]:
+def _linear_parts(prefix: str, layer: LinearPayload, low: LowRank | None, numbers: Numbers) -> dict[str, Tensor]:
     parts = {f"{prefix}conv_tail": layer.conv_tail}
     parts |= _packed(f"{prefix}end_state", layer.end_state, numbers)
     transition = layer.transition
     if transition is None:
         return parts
     kept = transition.flatten(1).abs().amax(1) != 0 if transition.dim() == 3 else None
+    if kept is not None and low is not None:
+        kept[low.heads.long()] = False
+        parts |= {f"{prefix}{name}": getattr(low, name.removeprefix("low_")) for name in _LOW}
+        parts |= _packed(f"{prefix}low_left", low.left, numbers) | _packed(f"{prefix}low_right", low.right, numbers)
     if kept is not None and not kept.all():
         parts[f"{prefix}heads"] = kept.nonzero().flatten().to(torch.int32)
         transition = transition[kept]
     return parts | _packed(f"{prefix}transition", transition, numbers if transition.dim() == 3 else "float32")
 
 
-def _linear_payload(parts: Mapping[str, Tensor]) -> LinearPayload:
+def _linear_payload(parts: Mapping[str, Tensor], low: LowRank | None) -> LinearPayload:
     end_state, transition = _unpacked(parts, "end_state"), _unpacked(parts, "transition")
     if end_state is None:
         raise KeyError("end_state")
     if "heads" in parts and transition is not None:
         whole = transition.new_zeros(end_state.shape[0], *transition.shape[1:])
         transition = whole.index_copy(0, parts["heads"].long(), transition)
+        if low is not None:
+            transition = transition.index_copy(0, low.heads.long(), low.dense())
     return LinearPayload(transition, end_state, parts["conv_tail"])
+
+
+def _low_rank(parts: Mapping[str, Tensor]) -> LowRank | None:
+    left, right = _unpacked(parts, "low_left"), _unpacked(parts, "low_right")
+    return (
+        None
+        if left is None or right is None
+        else LowRank(parts["low_heads"], parts["low_gammas"], parts["low_ranks"], left, right)
+    )
 
 
 def _packed(name: str, x: Tensor, numbers: Numbers) -> dict[str, Tensor]:

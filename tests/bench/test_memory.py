@@ -35,7 +35,7 @@ def test_measured_bytes_are_those_of_the_shapes() -> None:
         head_dim=config.head_dim,
         kv_bytes=4,
     )
-    assert [row["segment_tokens"] for row in measured] == [64] * 4 + [128] * 4
+    assert [row["segment_tokens"] for row in measured] == [64] * 6 + [128] * 6
     for row in measured:
         parts = shape.parts(row["segment_tokens"] - 10, row["numbers"])  # 8 and 2 tokens of the seams are live
         assert row["total"] == sum(row[part] for part in parts)
@@ -43,6 +43,8 @@ def test_measured_bytes_are_those_of_the_shapes() -> None:
             assert row["transitions"] <= parts["transitions"]
             parts.pop("transitions")
         assert row | parts == row
+        assert (row["transition_error"] == 0) == (row["numbers"] == "float32")
+        assert row["transition_error"] < 0.2
     ratio = {(row["model"], row["numbers"]): row["states_vs_float32"] for row in result["rows"]}
     for model in {row["model"] for row in result["rows"]}:
         assert ratio[model, "float32"] == 1

@@ -99,7 +99,9 @@ def test_dropped_heads_take_no_bytes() -> None:
     )
 
 
-@pytest.mark.parametrize("bad", [{"numbers": "int4"}, {"drop_below": -1.0}, {"drop_below": float("nan")}])
+@pytest.mark.parametrize(
+    "bad", [{"numbers": "int4"}, {"drop_below": -1.0}, {"drop_below": float("nan")}, {"low_rank_within": -1.0}]
+)
 def test_settings_are_checked(bad: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(bad))):
         Compaction(**bad)  # type: ignore[arg-type]
