@@ -220,6 +220,8 @@ def contents(rows: list[IndexRow]) -> dict[str, Any]:
 def _part(name: str) -> str | None:
     if name in {"keys", "values"}:
         return "keys_values"
+    if name.startswith("low_"):
+        return "transition"
     return next((part for part in ("end_state", "transition") if name.startswith(part)), None)
 
 
@@ -229,6 +231,7 @@ def _entry(row: IndexRow) -> dict[str, Any]:
     assert entry_name(key) == row.name
     return {
         "source_id": row.info.source_id or "-",
+        "kind": "checkpoint" if key.is_prefix else "segment",
         "version": row.info.version,
         "tenant": key.scope.tenant,
         "groups": ",".join(sorted(key.scope.groups)),

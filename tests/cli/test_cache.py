@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hypic_agents.bench.memory import COMPACTIONS
 from hypic_agents.cli.cache_documents import read_corpus
 from hypic_agents.core import Scope
 from hypic_agents.errors import InvalidInput
+from hypic_agents.quality import payload_gap
 from hypic_agents.runtime.cache.record import entry_name
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.engine import Engine
@@ -214,3 +217,31 @@ def test_store_benchmarks_print_tables_and_json(invoke: Invoke, command: str) ->
     assert "seed: 3" in shown.stdout
     written = json.loads(invoke("bench", command, "--json", **{f"bench_{command}": run}).stdout)
     assert {"rows", "hardware", "command", "seconds"} <= set(written)
+    assert "answers" not in written
+
+
+def test_bytes_and_answers_in_one_report(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(engine: object, *, seed: int, progress: Any) -> dict[str, Any]:
+        rows = [
+            {"segment_tokens": tokens, **asdict(kind), "states_vs_float32": share}
+            for tokens, shares in ((256, (1, 0.5, 0.25, 0.2, 0.19, 0.18)), (1024, (1, 0.4, 0.3, 0.2, 0.36, 0.1)))
+            for kind, share in zip(COMPACTIONS, shares, strict=True)
+        ]
+        return {"rows": rows}
+
+    def gaps(engine: object, kinds: list[Any], *, questions_per_task: int, **_: Any) -> list[dict[str, Any]]:
+        assert questions_per_task == 5
+        return [{"gap_change": change, "questions": 35} for change in (0.0, 0.1, -0.2, 0.0, 0.05)]
+
+    monkeypatch.setattr(payload_gap, "payload_gap", gaps)
+    written = json.loads(invoke("bench", "memory", "--eval", "5", "--json", bench_memory=run).stdout)
+    found = [(row["numbers"], row["states_vs_float32"], row["passes"]) for row in written["answers"]]
+    assert found == [
+        ("bfloat16", 0.5, False),
+        ("int8", 0.3, True),
+        ("int8", 0.2, False),
+        ("int8", 0.36, False),
+        ("int8", 0.18, True),
+    ]
+    shown = invoke("bench", "memory", "--eval", "5", bench_memory=run).stdout
+    assert "Answers with compact payloads" in shown

@@ -52,7 +52,11 @@ class StoreStats:
         disk_budget_bytes: The disk's limit; 0 without a disk tier.
         disk_pending_bytes: Bytes that wait to be written.
         disk_dropped: Entries that were not written, because too much waited or the disk refused them.
-        damaged: Files that were not what had been written. Each was a miss, and is gone.
+        remote_hits: Hits (among ``hits``) that were read from the remote place.
+        remote_pending_bytes: Bytes that wait to be written there.
+        remote_dropped: Entries that were not written there, because too much waited or the place failed.
+        remote_failures: Calls there that failed or took too long. Each was a miss, or left something unwritten.
+        damaged: Files and remote objects that were not what had been written. Each was a miss; files are gone.
 
     The other counts are of the memory tier.
     """
@@ -74,6 +78,10 @@ class StoreStats:
     disk_budget_bytes: int = 0
     disk_pending_bytes: int = 0
     disk_dropped: int = 0
+    remote_hits: int = 0
+    remote_pending_bytes: int = 0
+    remote_dropped: int = 0
+    remote_failures: int = 0
     damaged: int = 0
 
 

@@ -84,7 +84,7 @@ class DiskTier(StoreFolder):
 
     def _read(self, row: IndexRow, key: SegmentKey, token_ids: tuple[int, ...]) -> SegmentEntry | None:
         try:
-            entry = from_file(self._files.read(row.name), self._codec)
+            entry, _ = from_file(self._files.read(row.name), self._codec)
         except FileNotFoundError:  # evicted since, or taken away by somebody
             if self._questions.do(lambda index: index.find(row.name)) is not None:
                 self.remove({row.name}, "missing")

@@ -50,7 +50,7 @@ def _other_build(key: SegmentKey, held: Sequence[EntryInfo]) -> str:
     if not built:
         return "it was built by another model, or in another precision"
     if any(_as_built(info.key.recipe) == _as_built(key.recipe) for info in built):
-        return "it was stored under another state_numbers or drop_transition_below"
+        return "it was stored under another state_numbers, drop_transition_below or transition_low_rank_within"
     if _prefix(built[0].key.recipe) != _prefix(key.recipe):
         return "it was built behind another system prompt"
     return "it was built under a policy with other seams"

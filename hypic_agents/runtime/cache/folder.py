@@ -222,5 +222,8 @@ def open_folder(root: Path | str) -> StoreFolder:
         InvalidInput: there is none.
     """
     if not (Path(root) / "index.sqlite").is_file():
-        raise InvalidInput(f"no store in {root}: give the directory that EngineConfig(store_dir=...) names")
+        raise InvalidInput(
+            f"no store in {root}: give the directory that EngineConfig(store_dir=...) names, or fill one with "
+            f"hypic-agents cache warm -s {root} --doc FILE"
+        )
     return StoreFolder(root)

@@ -142,9 +142,11 @@ class MemoryStore:
             return len(covered)
 
     def entries(self) -> list[SegmentEntry]:
-        """The kept entries."""
         with self._lock:
             return [slot.entry for slot in self._kept.values()]
+
+    def tenants(self) -> set[str]:
+        return {entry.key.scope.tenant for entry in self.entries()}
 
     def overtaken(self, entry: SegmentEntry, since: int | None) -> bool:
         """Whether a call of ``invalidate`` after epoch ``since`` covers ``entry``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -21,8 +21,11 @@ from hypic_agents.runtime.cache.container import (
 from hypic_agents.runtime.cache.entry import Payload, SegmentEntry
 from hypic_agents.runtime.cache.key import SegmentKey
 
-FORMAT = "hypic-segment-1"
+FORMAT = "hypic-segment-2"
+# The first has neither factored transitions nor known calls, and is otherwise the same.
+_READABLE = {FORMAT, "hypic-segment-1"}
 _IDS = "token_ids"
+_CALLS = "known_calls"
 
 
 class PayloadCodec(Protocol):
@@ -117,8 +120,14 @@ def entry_name(key: SegmentKey) -> str:
     return blake2b(json.dumps(fields).encode(), digest_size=20).hexdigest()
 
 
-def to_file(entry: SegmentEntry, codec: PayloadCodec) -> tuple[EntryInfo, Layout]:
-    """An entry's description, and the file that holds it."""
+def to_file(entry: SegmentEntry, codec: PayloadCodec, known_calls: Sequence[int] = ()) -> tuple[EntryInfo, Layout]:
+    """An entry's description, and the file that holds it.
+
+    Args:
+        entry: What to write.
+        codec: Turns its payload into tensors.
+        known_calls: Numbers of the invalidations that the entry is known to have outlived; only remote files have some.
+    """
     described, tensors = codec.encode(entry.payload)
     sizes: dict[str, int] = {}
     for name, tensor in tensors.items():
@@ -134,11 +143,12 @@ def to_file(entry: SegmentEntry, codec: PayloadCodec) -> tuple[EntryInfo, Layout
         tuple(sorted(sizes.items())),
     )
     metadata = {"format": FORMAT, "entry": info.to_json(), "payload": json.dumps(described)}
-    return info, Layout.of(metadata, {**tensors, _IDS: of_sequence(entry.token_ids)})
+    extra = {_CALLS: of_sequence(known_calls)} if known_calls else {}
+    return info, Layout.of(metadata, {**tensors, _IDS: of_sequence(entry.token_ids), **extra})
 
 
-def from_file(raw: bytearray, codec: PayloadCodec) -> SegmentEntry:
-    """The entry that a file holds; its payload may keep ``raw`` alive.
+def from_file(raw: bytearray, codec: PayloadCodec) -> tuple[SegmentEntry, frozenset[int]]:
+    """The entry that a file holds, and its known calls; the payload may keep ``raw`` alive.
 
     Raises:
         DamagedFile: not a whole, unchanged file of this format.
@@ -147,8 +157,11 @@ def from_file(raw: bytearray, codec: PayloadCodec) -> SegmentEntry:
     info = _info(metadata)
     try:
         token_ids = to_sequence(tensors.pop(_IDS))
+        known = frozenset(to_sequence(tensors.pop(_CALLS)) if _CALLS in tensors else ())
         payload = codec.decode(json.loads(metadata["payload"]), tensors)
-        return SegmentEntry(info.key, token_ids, payload, info.source_id, info.version, info.depends_on, info.build_s)
+        return SegmentEntry(
+            info.key, token_ids, payload, info.source_id, info.version, info.depends_on, info.build_s
+        ), known
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedFile(f"the payload cannot be read: {type(error).__name__}: {error}") from error
 
@@ -163,6 +176,6 @@ def info_of_file(head: bytes) -> EntryInfo:
 
 
 def _info(metadata: Mapping[str, str]) -> EntryInfo:
-    if metadata.get("format") != FORMAT:
+    if metadata.get("format") not in _READABLE:
         raise DamagedFile(f"format {metadata.get('format')!r} instead of {FORMAT!r}")
     return EntryInfo.from_json(metadata.get("entry", ""))

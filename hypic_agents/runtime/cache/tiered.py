@@ -126,6 +126,20 @@ class TieredStore:
     def close(self) -> None:
         self._closing()
 
+    def overtaken(self, entry: SegmentEntry, since: int | None) -> bool:
+        """See :class:`MemoryStore`."""
+        self._follow()
+        return self._memory.overtaken(entry, since)
+
+    def uses(self, key: SegmentKey) -> int:
+        """See :class:`MemoryStore`."""
+        return self._memory.uses(key)
+
+    def tenants(self) -> set[str]:
+        """Whose entries there are."""
+        held = {row.info.key.scope.tenant for row in self._disk.rows() if row.info is not None}
+        return held | self._memory.tenants()
+
     def check_integrity(self) -> None:
         self._memory.check_integrity()
         self._disk.check_integrity()
@@ -185,7 +199,7 @@ class TieredStore:
             self._memory.withdraw(None)
 
 
-def _close(writer: WriteBehind, disk: DiskTier, pid: int) -> None:
+def _close(writer: WriteBehind[Position], disk: DiskTier, pid: int) -> None:
     if os.getpid() == pid:  # a forked child has neither the thread nor a connection of its own
         writer.close()
         disk.close()

@@ -1,4 +1,4 @@
-"""Writing behind: a thread that takes entries to the disk while requests go on. No torch."""
+"""Writing behind: a thread that takes entries to a lower tier while requests go on. No torch."""
 
 from __future__ import annotations
 
@@ -6,40 +6,48 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Thread
+from typing import Generic, Protocol, TypeVar
 
 from hypic_agents.runtime.cache.connection import LOG
-from hypic_agents.runtime.cache.disk import DiskTier, Outcome
+from hypic_agents.runtime.cache.disk import Outcome
 from hypic_agents.runtime.cache.entry import SegmentEntry
-from hypic_agents.runtime.cache.folder import Position
 from hypic_agents.runtime.cache.key import SegmentKey
 
 _DEFERRED_KEPT = 4096
+P = TypeVar("P")
+P_contra = TypeVar("P_contra", contravariant=True)
+
+
+class Tier(Protocol[P_contra]):
+    """Where entries are written; ``P`` is its way to say which invalidations an entry is known to have outlived."""
+
+    def write(self, entry: SegmentEntry, position: P_contra, *, uses: int = 1) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
-class WriteJob:
+class WriteJob(Generic[P]):
     """An entry to write, the log's position when it was known to be valid, and how often it was wanted."""
 
     entry: SegmentEntry
-    position: Position
+    position: P
     uses: int
 
 
-class WriteBehind:
+class WriteBehind(Generic[P]):
     """A queue bounded in bytes, and its thread, which lives only while there is something to write.
 
     Args:
-        disk: Where to write.
+        tier: Where to write.
         max_bytes: Most bytes of payloads that wait, the one being written included. A single larger one may wait alone.
 
     Attributes:
-        dropped: Entries that were not written, because too much waited or the disk failed.
+        dropped: Entries that were not written, because too much waited or the tier failed.
     """
 
-    def __init__(self, disk: DiskTier, max_bytes: int) -> None:
-        self._disk = disk
+    def __init__(self, tier: Tier[P], max_bytes: int) -> None:
+        self._tier = tier
         self._max_bytes = max_bytes
-        self._jobs: OrderedDict[SegmentKey, WriteJob] = OrderedDict()  # the first one may be being written
+        self._jobs: OrderedDict[SegmentKey, WriteJob[P]] = OrderedDict()  # the first one may be being written
         self._deferred: OrderedDict[SegmentKey, None] = OrderedDict()
         self._bytes = 0
         self._changed = Condition()
@@ -52,7 +60,7 @@ class WriteBehind:
         with self._changed:
             return self._bytes
 
-    def put(self, job: WriteJob) -> bool:
+    def put(self, job: WriteJob[P]) -> bool:
         """Queue a job; False if its key waits already, or it was dropped because too much waits."""
         nbytes = job.entry.nbytes
         with self._changed:
@@ -70,7 +78,7 @@ class WriteBehind:
             return True
 
     def is_deferred(self, key: SegmentKey) -> bool:
-        """Whether the disk did not take ``key`` because it had seen it only once."""
+        """Whether the tier did not take ``key`` because it had seen it only once."""
         return key in self._deferred
 
     def find(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:
@@ -80,7 +88,7 @@ class WriteBehind:
         return job.entry if job is not None and job.entry.token_ids == tuple(token_ids) else None
 
     def cancel(self, covered: Callable[[SegmentEntry], bool]) -> None:
-        """Drop waiting entries; the disk tier itself refuses one that is being written."""
+        """Drop waiting entries; the tier itself sees to one that is being written."""
         with self._changed:
             for key in [key for key, job in self._jobs.items() if covered(job.entry)]:
                 self._bytes -= self._jobs.pop(key).entry.nbytes
@@ -107,7 +115,7 @@ class WriteBehind:
                 job = next(iter(self._jobs.values()))
             outcome: Outcome = "failed"
             try:
-                outcome = self._disk.write(job.entry, job.position, uses=job.uses)
+                outcome = self._tier.write(job.entry, job.position, uses=job.uses)
             except Exception:  # noqa: BLE001  the thread must live: others wait for it
                 LOG.exception("a segment could not be written")
             with self._changed:

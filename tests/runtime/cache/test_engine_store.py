@@ -153,6 +153,64 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         engine(drop_transition_below=-1)
     with pytest.raises(InvalidInput, match="exclude each other"):
         engine(drop_transition_below=0.1, audit_share=0.5)
+    with pytest.raises(InvalidInput, match="store_url='bucket': use a URL"):
+        engine(store_url="bucket")
+    with pytest.raises(InvalidInput, match="store_timeout_s=0"):
+        engine(store_timeout_s=0)
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreUnavailable, match="cannot use"):
         engine(store_dir=str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("with_disk", [False, True])
+def test_engines_on_two_machines_share_a_remote_place(tmp_path: Path, with_disk: bool) -> None:
+    def machine(name: str) -> dict[str, object]:
+        disk = {"store_dir": str(tmp_path / name)} if with_disk else {}
+        return disk | {"store_url": f"memory://{tmp_path.name}-{with_disk}"}
+
+    with engine(**machine("one")) as one, engine(**machine("two")) as two:
+        cold = one.generate(prompt(1), GREEDY)
+        expected = one.score([prompt(1)], [cold.token_ids])[0]
+        one.store.flush()
+        warm = two.generate(prompt(1, order=(2, 0, 1)), GREEDY)
+        assert warm.report.reused_tokens > 0
+        assert two.stats().remote_hits == 3  # the checkpoint before the segments is not worth a transfer
+        assert torch.equal(two.score([prompt(1)], [cold.token_ids])[0], expected)
+        assert one.invalidate(tenant="default") > 0
+        with engine(**machine("three")) as three:
+            assert three.generate(prompt(1), GREEDY).report.reused_tokens == 0
+            assert three.stats().remote_hits == 0
+        two.store.check_integrity()
+
+
+def test_compact_payloads_travel_as_they_are(tmp_path: Path) -> None:
+    config = {"store_url": f"file://{tmp_path}/shared", "state_numbers": "int8"}
+    with engine(**config) as one:
+        cold = one.generate(prompt(1), GREEDY)
+        expected = one.score([prompt(1)], [cold.token_ids])[0]
+    with engine(**config) as two:
+        assert torch.equal(two.score([prompt(1)], [cold.token_ids])[0], expected)
+        assert two.stats().remote_hits == 3
+    with engine(store_url=f"file://{tmp_path}/shared") as exact:
+        exact.generate(prompt(1), GREEDY)
+        assert exact.stats().remote_hits == 0
+
+
+def test_revoking_a_group_takes_effect_before_the_call_returns(tmp_path: Path) -> None:
+    scope = Scope("a", frozenset({"staff", "contractors"}))
+    place = f"memory://{tmp_path.name}-groups"
+    with (
+        engine(store_dir=str(tmp_path), store_url=place) as one,
+        engine(store_dir=str(tmp_path), store_url=place) as two,
+    ):
+        for each in (one, two):
+            each.generate(prompt(1, scope=scope), GREEDY)
+            each.store.flush()
+        one.generate(prompt(1, scope=Scope("a")), GREEDY)
+        assert one.invalidate(group="contractors") > 0
+        for each in (one, two):
+            assert each.plan(prompt(1, scope=scope)).builds
+            report = each.generate(prompt(1, scope=scope), GREEDY).report
+            assert report.cold_tokens > 0
+            one.invalidate(group="contractors")
+        assert one.generate(prompt(1, scope=Scope("a")), GREEDY).report.cold_tokens == 0

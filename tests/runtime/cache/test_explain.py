@@ -30,7 +30,7 @@ KEY = SegmentKey.of(IDS, model="m", recipe="head=8,prefix=aa", scope=SCOPE)
         (replace(KEY, recipe="head=8,prefix=bb"), "it was built behind another system prompt"),
         (
             replace(KEY, recipe=KEY.recipe + Compaction("int8").recipe),
-            "it was stored under another state_numbers or drop_transition_below",
+            "it was stored under another state_numbers, drop_transition_below or transition_low_rank_within",
         ),
         (replace(KEY, recipe="head=9,prefix=aa"), "it was built under a policy with other seams"),
         (

@@ -1,0 +1,240 @@
+"""A local segment store over a remote place that other machines use too. No torch.
+
+What the local store is offered is also written there, behind the request's back; what it lacks is looked for there,
+within a time limit, and comes back into it. An invalidation is told to all engines that use the place.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+from hypic_agents.errors import StoreUnavailable
+from hypic_agents.runtime.cache.applied import load_applied, save_applied
+from hypic_agents.runtime.cache.base import SegmentStore, StoreStats
+from hypic_agents.runtime.cache.connection import LOG
+from hypic_agents.runtime.cache.entry import SegmentEntry
+from hypic_agents.runtime.cache.invalidation import Invalidation, VersionOrder
+from hypic_agents.runtime.cache.key import SegmentKey
+from hypic_agents.runtime.cache.remote import Known, RemoteTier
+from hypic_agents.runtime.cache.writer import WriteBehind, WriteJob
+
+# A chat needs each of its checkpoints once, and then never again: only what is wanted more often is worth a transfer.
+_PREFIX_USES = 3
+
+
+class LocalStore(SegmentStore, Protocol):
+    """What a remote place is put under: :class:`MemoryStore` or :class:`TieredStore`."""
+
+    def overtaken(self, entry: SegmentEntry, since: int | None) -> bool: ...
+    def uses(self, key: SegmentKey) -> int: ...
+    def tenants(self) -> set[str]: ...
+
+
+class RemoteStore:
+    """A :class:`~hypic_agents.runtime.cache.base.SegmentStore` over a local one and a remote place, which it owns.
+
+    Args:
+        local: Memory, or memory over a disk.
+        remote: The place.
+        version_order: The one that both were given.
+        applied_path: A file that remembers which calls the local store has applied, if it outlives the process.
+        follow_s: Calls of other engines are asked for once in so many seconds, when the store is used.
+        max_pending_bytes: Most payload bytes that wait to be written there; what comes on top is not written.
+        now: A clock that only grows, in seconds.
+    """
+
+    def __init__(
+        self,
+        local: LocalStore,
+        remote: RemoteTier,
+        *,
+        version_order: VersionOrder = str,
+        applied_path: Path | None = None,
+        follow_s: float = 5.0,
+        max_pending_bytes: int = 256 << 20,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._local = local
+        self._remote = remote
+        self._version_order = version_order
+        self._applied_path = applied_path
+        self._follow_s = follow_s
+        self._now = now
+        self._lock = Lock()
+        self._applying = Lock()
+        self._applied: Known = load_applied(applied_path)
+        self._hits = 0
+        self._followed_at = float("-inf")
+        self._writer: WriteBehind[Known] = WriteBehind(remote, max_pending_bytes)
+        self._closing = weakref.finalize(self, _close, self._writer, local, os.getpid())
+        self._follow()
+
+    @property
+    def epoch(self) -> int:
+        self._follow()
+        return self._local.epoch
+
+    def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:
+        self._follow()
+        since, known = self._local.epoch, self._applied  # before the look-up: an invalidation may follow on it
+        entry = self._local.acquire(key, token_ids)
+        if entry is not None:
+            self._offer(entry, known)
+            return entry
+        found = self._remote.read(key, token_ids)
+        if found is None:
+            return None
+        self._apply()
+        entry, outlived = found
+        if self._remote.refuses(entry, outlived):
+            return None
+        used = self._local.insert(entry, pin=True, since=since)
+        if self._local.overtaken(used, since):
+            self._local.release(used)
+            return None
+        with self._lock:
+            self._hits += 1
+        return used
+
+    def release(self, entry: SegmentEntry) -> None:
+        self._local.release(entry)
+
+    def insert(self, entry: SegmentEntry, *, pin: bool = False, since: int | None = None) -> SegmentEntry:
+        known = self._applied
+        used = self._local.insert(entry, pin=pin, since=since)
+        if used is entry and not self._local.overtaken(entry, since):
+            self._offer(entry, known)
+        return used
+
+    def evict(self, num_bytes: int) -> int:
+        return self._local.evict(num_bytes)
+
+    def invalidate(
+        self,
+        *,
+        source_id: str | None = None,
+        version_before: str | None = None,
+        tenant: str | None = None,
+        group: str | None = None,
+    ) -> int:
+        """See :class:`~hypic_agents.runtime.cache.base.SegmentStore`; counts local entries, covers the remote ones too.
+
+        Raises:
+            StoreUnavailable: the disk could not be changed, and nothing changed; or this engine forgot the entries,
+                and the remote place did not take the message for the others.
+        """
+        call = Invalidation(source_id, version_before, tenant, group)
+        number = self._remote.announce(call)
+        try:
+            gone = self._local.invalidate(
+                source_id=source_id, version_before=version_before, tenant=tenant, group=group
+            )
+        except BaseException:
+            self._remote.take_back(number)
+            raise
+        self._writer.cancel(lambda entry: call.covers(entry, self._version_order))
+        self._mark({number})
+        self._remote.publish(number)
+        return gone
+
+    def flush(self) -> None:
+        self._local.flush()
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._closing()
+
+    def check_integrity(self) -> None:
+        self._local.check_integrity()
+
+    def stats(self) -> StoreStats:
+        stats = self._local.stats()
+        with self._lock:
+            hits = self._hits
+        return replace(
+            stats,
+            hits=stats.hits + hits,
+            misses=stats.misses - hits,
+            remote_hits=hits,
+            remote_pending_bytes=self._writer.pending_bytes,
+            remote_dropped=self._writer.dropped,
+            remote_failures=self._remote.failures,
+            damaged=stats.damaged + self._remote.damaged,
+        )
+
+    def _offer(self, entry: SegmentEntry, known: Known) -> None:
+        if self._remote.is_there(entry.key):
+            return
+        uses = self._local.uses(entry.key)
+        if uses >= _PREFIX_USES or not entry.key.is_prefix:
+            self._writer.put(WriteJob(entry, known, uses))
+
+    def _follow(self) -> None:
+        """Ask for other engines' calls if that was long ago, and apply them to the local store."""
+        with self._lock:
+            now = self._now()
+            if now - self._followed_at < self._follow_s:
+                return
+            self._followed_at = now
+        if self._remote.refresh():
+            self._apply()
+
+    def _apply(self) -> None:
+        calls = self._remote.calls
+        with self._applying:
+            with self._lock:  # those that the place forgot since the last process need no mention any more
+                self._applied = tuple(number for number in self._applied if number in calls)
+                applied = set(self._applied)
+            done = set()
+            for number, call in calls.items():
+                if number in applied:
+                    continue
+                try:
+                    self._withdraw(call)
+                except StoreUnavailable as error:
+                    LOG.warning("what other machines invalidated cannot be applied now: %s", error)
+                    break
+                done.add(number)
+        if done:
+            self._mark(done)
+
+    def _withdraw(self, call: Invalidation | None) -> None:
+        try:
+            if call is not None:
+                self._writer.cancel(lambda entry: call.covers(entry, self._version_order))
+                self._local.invalidate(
+                    source_id=call.source_id,
+                    version_before=call.version_before,
+                    tenant=call.tenant,
+                    group=call.group,
+                )
+                return
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001  the version order is the user's, the versions another machine's
+            LOG.exception("an invalidation of another machine cannot be compared; everything is dropped")
+        self._writer.cancel(lambda _: True)
+        for tenant in self._local.tenants():
+            self._local.invalidate(tenant=tenant)
+
+    def _mark(self, numbers: set[int]) -> None:
+        """Remember what was applied: only afterwards may entries claim to have outlived it."""
+        with self._lock:
+            self._applied = (*self._applied, *sorted(numbers - set(self._applied)))
+            applied = self._applied
+        self._remote.forget()
+        if self._applied_path is not None:
+            save_applied(self._applied_path, applied)
+
+
+def _close(writer: WriteBehind[Known], local: SegmentStore, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child has neither the threads nor connections of its own
+        writer.close()
+        local.close()
