@@ -1,0 +1,91 @@
+"""What a pool does while it is measured: its builds, and the time from the first job to the last payload."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from hypic_agents.runtime.cache.entry import Payload
+from hypic_agents.runtime.workers.contract import BuildJob, Built, ColdPrefillPool
+from hypic_agents.runtime.workers.wire import decode_payload, encode_payload, to_bytes
+
+_LINK_REPEATS = 5
+
+
+class Recorder:
+    """A pool that remembers. A run is what happens between two times at which nothing is under way."""
+
+    def __init__(self, pool: ColdPrefillPool, num_workers: int) -> None:
+        self.num_workers = num_workers
+        self._pool = pool
+        self._open: set[int] = set()
+        self._started = 0.0
+        self._current: list[Built] = []
+        self._runs: list[tuple[float, tuple[Built, ...]]] = []
+
+    @property
+    def spare(self) -> bool:
+        return self._pool.spare
+
+    def submit(self, jobs: Sequence[BuildJob]) -> None:
+        # A prefix and what is built behind it are two submissions of one prompt.
+        if not self._open and not any(job.prefix_ids for job in jobs):
+            self._started, self._current = time.perf_counter(), []
+        self._open |= {job.id for job in jobs}
+        self._pool.submit(jobs)
+
+    def poll(self) -> list[Built]:
+        built = self._pool.poll()
+        self._open -= {one.job.id for one in built}
+        self._current += built
+        if built and not self._open and not all(one.job.is_prefix for one in self._current):
+            self._runs.append((time.perf_counter() - self._started, tuple(self._current)))
+        return built
+
+    def wait(self, timeout_s: float) -> None:
+        self._pool.wait(timeout_s)
+
+    def warm_up(self, timeout_s: float) -> int:
+        return self._pool.warm_up(timeout_s)
+
+    def cancel(self, job_ids: Sequence[int]) -> None:
+        self._open -= set(job_ids)
+        self._pool.cancel(job_ids)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def makespan(self, last: int) -> float:
+        """Median seconds from handing out a prompt's builds to holding the last, over the last runs."""
+        return median(seconds for seconds, _ in self._runs[-last:])
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Builds of the latest run."""
+        return [
+            {
+                "tokens": one.job.num_tokens,
+                "seconds": one.build_s,
+                "bytes": one.payload.nbytes if one.payload is not None else 0,
+            }
+            for one in self._runs[-1][1]
+            if not one.job.is_prefix
+        ]
+
+    @property
+    def last_payload(self) -> Payload:
+        payload = self._runs[-1][1][-1].payload
+        assert payload is not None
+        return payload
+
+
+def measure_link(payload: Payload) -> float:
+    """Bytes of a payload that this process takes in a second, checksum and copy included."""
+    raw = to_bytes(encode_payload(payload))
+    seconds = []
+    for _ in range(_LINK_REPEATS):
+        started = time.perf_counter()
+        decode_payload(bytearray(raw))
+        seconds.append(time.perf_counter() - started)
+    return payload.nbytes / median(seconds)

@@ -1,0 +1,235 @@
+"""A pool out of a group of workers: one queue, idle workers only, longest job first, one rule for failures.
+
+A job goes to a worker if that pays (its cost exceeds the hop), and is computed here otherwise, or once its retries are
+spent, or while no worker is there. Whenever a worker is idle, it takes the longest job of the owner that has the fewest
+jobs at workers: for one owner that is LPT, and with several none waits for all jobs of another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hypic_agents.runtime.workers.calibrate import CostGauge, HopGauge
+from hypic_agents.runtime.workers.contract import BuildJob, Built, DamagedPayload, WorkerGroup, WorkerResult
+from hypic_agents.runtime.workers.local import LocalPool
+from hypic_agents.runtime.workers.schedule import Sample, deadline_s, pays_off
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job may cost.
+
+    Attributes:
+        retries: How often a job may be begun again elsewhere before it is computed here.
+        deadline_factor: A worker is late after this many times a job's predicted seconds,
+        deadline_floor_s: but never before this.
+    """
+
+    retries: int = 2
+    deadline_factor: float = 10.0
+    deadline_floor_s: float = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """A job on its way, and what happened to it so far."""
+
+    job: BuildJob
+    retries: int = 0
+    problems: list[str] = field(default_factory=list)
+    avoid: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class _Errand:
+    """What a worker was given; ``item`` is None once nobody wants it."""
+
+    item: _Item | None
+    sent_s: float
+    due_s: float
+
+
+class WorkerPool:
+    """A :class:`~hypic_agents.runtime.workers.contract.ColdPrefillPool` over workers.
+
+    Args:
+        group: The workers; closed with the pool.
+        local: Computes what they do not.
+        limits: Deadlines and retries.
+        clock: Seconds that never go back.
+        hop_s: Seconds of carrying a job and its payload; None measures them.
+    """
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        local: LocalPool,
+        limits: Limits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        hop_s: float | None = None,
+    ) -> None:
+        self._group = group
+        self._local = local
+        self._limits = limits
+        self._clock = clock
+        self._hop_s = hop_s
+        self._queue: list[_Item] = []
+        self._here: list[_Item] = []
+        self._errands: dict[int, _Errand] = {}
+        self._arrived: list[tuple[WorkerResult, _Errand]] = []
+        self._built: list[Built] = []
+        self._hop = HopGauge()
+        self.worker_cost = CostGauge()
+        self.local_cost = CostGauge()
+
+    @property
+    def spare(self) -> bool:
+        return bool(self._group.idle) and not self._queue
+
+    def submit(self, jobs: Sequence[BuildJob]) -> None:
+        hop_s = self._hop.seconds if self._hop_s is None else self._hop_s
+        gauge = self.local_cost if len(self.local_cost) else self.worker_cost
+        for job in jobs:
+            pays = pays_off(gauge.model.seconds(job.num_tokens, job.context), hop_s)
+            (self._queue if pays else self._here).append(_Item(job))
+        self._listen()
+        self._hand_out()
+
+    def poll(self) -> list[Built]:
+        self._listen()
+        # Workers go on before their payloads are taken: copying costs them nothing.
+        self._hand_out()
+        while self._arrived:
+            self._take(*self._arrived[0])
+            del self._arrived[0]
+        self._give_up_late()
+        self._hand_out()
+        self._compute_here()
+        built, self._built = self._built, []
+        return built
+
+    def wait(self, timeout_s: float) -> None:
+        if not self._here:
+            self._group.wait(timeout_s)
+
+    def warm_up(self, timeout_s: float) -> int:
+        until = self._clock() + timeout_s
+        while True:
+            self._listen()
+            ready = len(self._group.idle) + len(self._errands)
+            left = until - self._clock()
+            if ready >= self._group.alive or left <= 0:
+                return ready
+            self._group.wait(min(left, 0.05))
+
+    def cancel(self, job_ids: Sequence[int]) -> None:
+        gone = set(job_ids)
+        self._built = [one for one in self._built if one.job.id not in gone]
+        for _, errand in self._arrived:
+            if errand.item is not None and errand.item.job.id in gone:
+                errand.item = None
+        self._queue = [item for item in self._queue if item.job.id not in gone]
+        self._here = [item for item in self._here if item.job.id not in gone]
+        for worker, errand in self._errands.items():
+            if errand.item is not None and errand.item.job.id in gone:
+                errand.item = None
+                self._group.cancel(worker)
+
+    def close(self) -> None:
+        self._group.close()
+        self._queue.clear()
+        self._here.clear()
+        self._errands.clear()
+        self._arrived.clear()
+
+    def _listen(self) -> None:
+        for result in self._group.poll():
+            self._arrived.append((result, self._errands.pop(result.worker)))
+
+    def _hand_out(self) -> None:
+        idle = self._group.idle
+        for worker in idle:
+            item = self._next_for(worker)
+            if item is not None:
+                self._queue.remove(item)
+                now, job = self._clock(), item.job
+                cost_s = self.worker_cost.model.seconds(job.num_tokens, job.context)
+                limits = self._limits
+                due_s = now + deadline_s(cost_s, factor=limits.deadline_factor, floor_s=limits.deadline_floor_s)
+                self._errands[worker] = _Errand(item, now, due_s)
+                self._group.send(worker, job)
+        if self._queue and not self._errands:
+            # Nobody works, and whoever is idle has failed at what is left.
+            if not idle and self._group.trouble:
+                for item in self._queue:
+                    item.problems.append(f"no worker was there: {self._group.trouble}")
+            self._here += self._queue
+            self._queue = []
+
+    def _next_for(self, worker: int) -> _Item | None:
+        """The longest job of the owner with the fewest jobs at workers; of equal ones, the oldest."""
+        at_work = Counter(e.item.job.owner for e in self._errands.values() if e.item is not None)
+        fit = [item for item in self._queue if worker not in item.avoid]
+        cost = self.worker_cost.model.seconds
+        return min(
+            fit, key=lambda i: (at_work[i.job.owner], i.job.owner, -cost(i.job.num_tokens, i.job.context)), default=None
+        )
+
+    def _take(self, result: WorkerResult, errand: _Errand) -> None:
+        """Take a payload in, or see to it that the job is begun again."""
+        item = errand.item
+        if item is None:
+            return
+        if result.load is None:
+            self._again(item, result.worker, result.problem)
+            return
+        try:
+            payload = result.load()
+        except DamagedPayload as error:
+            self._again(item, result.worker, f"worker {result.worker} returned {error}")
+            self._end(result.worker)
+            return
+        except Exception as error:  # noqa: BLE001  whatever it is, the job can be computed elsewhere
+            problem = f"the payload of worker {result.worker} cannot be taken: {type(error).__name__}: {error}"
+            self._again(item, result.worker, problem)
+            return
+        job = item.job
+        self.worker_cost.add(Sample(job.num_tokens, result.build_s, job.context))
+        self._hop.add(self._clock() - errand.sent_s - result.build_s)
+        self._built.append(Built(job, payload, "worker", result.build_s, item.retries, tuple(item.problems)))
+
+    def _again(self, item: _Item, worker: int, problem: str) -> None:
+        item.problems.append(problem)
+        item.avoid.add(worker)
+        item.retries += 1
+        (self._here if item.retries > self._limits.retries else self._queue).append(item)
+
+    def _give_up_late(self) -> None:
+        now = self._clock()
+        for worker, errand in list(self._errands.items()):
+            if now >= errand.due_s:
+                item, waited = errand.item, now - errand.sent_s
+                errand.item = None
+                self._end(worker)
+                if item is not None:
+                    self._again(item, worker, f"worker {worker} did not answer within {waited:.3g} s")
+
+    def _end(self, worker: int) -> None:
+        """End a worker. What it was given meanwhile goes back to the queue; that is no retry."""
+        self._group.abandon(worker)
+        errand = self._errands.pop(worker, None)
+        if errand is not None and errand.item is not None:
+            self._queue.append(errand.item)
+
+    def _compute_here(self) -> None:
+        items = {item.job.id: item for item in self._here}
+        for one in self._local.compute([item.job for item in self._here]):
+            item = items[one.job.id]
+            if one.error is None:
+                self.local_cost.add(Sample(one.job.num_tokens, one.build_s, one.job.context))
+            self._built.append(replace(one, retries=item.retries, problems=tuple(item.problems)))
+        self._here = []

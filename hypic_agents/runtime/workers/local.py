@@ -1,0 +1,75 @@
+"""The form without workers: all queued jobs in packed varlen passes, in the engine's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypic_agents.runtime.models.hybrid import HybridModel
+from hypic_agents.runtime.workers.compute import compute
+from hypic_agents.runtime.workers.contract import BuildJob, Built
+
+
+class LocalPool:
+    """Computes at ``poll`` whatever was submitted before.
+
+    Args:
+        model: The engine's own.
+        max_pass_tokens: Most tokens of one packed pass; a single longer job still runs alone.
+    """
+
+    def __init__(self, model: HybridModel, max_pass_tokens: int) -> None:
+        self._model = model
+        self._max_pass_tokens = max_pass_tokens
+        self._queue: dict[int, BuildJob] = {}
+
+    @property
+    def spare(self) -> bool:
+        return False
+
+    def submit(self, jobs: Sequence[BuildJob]) -> None:
+        self._queue |= {job.id: job for job in jobs}
+
+    def poll(self) -> list[Built]:
+        built = self.compute(list(self._queue.values()))
+        self._queue.clear()  # only now: Ctrl-C may strike before
+        return built
+
+    def wait(self, timeout_s: float) -> None:
+        """There is nobody to wait for."""
+
+    def warm_up(self, timeout_s: float) -> int:  # noqa: ARG002  the contract's
+        return 0
+
+    def cancel(self, job_ids: Sequence[int]) -> None:
+        for job_id in job_ids:
+            self._queue.pop(job_id, None)
+
+    def close(self) -> None:
+        self._queue.clear()
+
+    def compute(self, jobs: Sequence[BuildJob]) -> list[Built]:
+        """Every job's outcome, in passes of like lengths."""
+        # Longest first, so that rows of one pass have like lengths and the chain has few empty steps.
+        todo = sorted(jobs, key=lambda job: -job.num_tokens)
+        built: list[Built] = []
+        while todo:
+            count, tokens = 0, 0
+            while count < len(todo) and (count == 0 or tokens < self._max_pass_tokens):
+                tokens += todo[count].num_tokens
+                count += 1
+            built += self._pass(todo[:count], tokens)
+            todo = todo[count:]
+        return built
+
+    def _pass(self, jobs: Sequence[BuildJob], tokens: int) -> list[Built]:
+        """One pass; if it fails, each job is tried alone, so that only the culprit fails."""
+        try:
+            payloads, seconds = compute(self._model, jobs)
+        except Exception as error:  # noqa: BLE001  whatever failed must not take the other jobs down
+            if len(jobs) == 1:
+                return [Built(jobs[0], None, "local", 0.0, error=error)]
+            return [one for job in jobs for one in self._pass([job], job.num_tokens)]
+        return [
+            Built(job, payload, "local", seconds * job.num_tokens / tokens)
+            for job, payload in zip(jobs, payloads, strict=True)
+        ]

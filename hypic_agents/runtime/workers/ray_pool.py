@@ -1,0 +1,248 @@
+"""Workers on many machines: Ray actors, one model each. Payloads move through Ray's object store as checksummed bytes.
+
+A job whose payload an actor still holds is not computed again: its bytes are fetched from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hypic_agents.runtime.cache.entry import Payload
+from hypic_agents.runtime.cache.key import digest_ids
+from hypic_agents.runtime.workers.contract import BuildJob, DamagedPayload, WorkerResult, WorkerSpec
+from hypic_agents.runtime.workers.ray_actor import Actor
+from hypic_agents.runtime.workers.ray_session import RaySession
+from hypic_agents.runtime.workers.wire import decode_payload, encode_payload, to_bytes
+
+HELD_BYTES = 256 << 20
+_MOST_PREFIXES = 4
+_MOST_HOLDERS = 4_096
+_FETCH_S = 60.0
+_REST_S = 0.05
+
+
+class RayWorkers:
+    """A :class:`~hypic_agents.runtime.workers.contract.WorkerGroup` of Ray actors.
+
+    Each takes a GPU where the cluster has any, else as many CPUs as ``spec.threads``, or one.
+
+    Args:
+        spec: What they are. The model's name must mean the same on every machine of the cluster.
+        device: Where payloads that they made are put.
+        address: Of a running cluster, as ``ray.init`` takes it; None starts one on this machine.
+        held_bytes: Budget of the payloads that each actor keeps.
+        init: Further arguments of ``ray.init`` where a cluster is started here.
+        clock: Seconds that never go back.
+        ray: The module ``ray``, or what stands for it.
+
+    Raises:
+        HypicError: Ray cannot be started.
+        InvalidInput: Ray is not installed, or no cluster answers at ``address``.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        device: str = "cpu",
+        *,
+        address: str | None = None,
+        held_bytes: int = HELD_BYTES,
+        init: dict[str, Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        ray: Any = None,
+    ) -> None:
+        self._device = device
+        self._clock = clock
+        self._session = RaySession(address, spec.num_workers, init=init, ray=ray)
+        self._ray = self._session.ray
+        self._trouble = ""
+        self._news: list[WorkerResult] = []
+        self._prefixes: OrderedDict[str, Any] = OrderedDict()
+        self._holders: OrderedDict[str, Actor] = OrderedDict()
+        self.fetched = 0
+        self._actors = [Actor(self._session, spec, held_bytes) for _ in range(self._session.num_workers)]
+        # Also where an engine is dropped without being closed; but never in a fork of this process.
+        self._end = weakref.finalize(self, _end_here, os.getpid(), self._actors, self._session)
+        for actor in self._actors:
+            actor.start(clock())
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        return tuple(i for i, actor in enumerate(self._actors) if actor.state == "idle")
+
+    @property
+    def alive(self) -> int:
+        return sum(actor.state != "gone" for actor in self._actors)
+
+    @property
+    def trouble(self) -> str:
+        return self._trouble
+
+    def send(self, worker: int, job: BuildJob) -> None:
+        actor = self._actors[worker]
+        assert actor.state == "idle", f"worker {worker} is {actor.state}"
+        holder = self._holders.get(job.hold) if job.hold else None
+        if holder is not None and holder.state in ("idle", "busy"):
+            actor.ask(holder, job)
+        else:
+            self._build(actor, job)
+
+    def poll(self) -> list[WorkerResult]:
+        now = self._clock()
+        if not self._session.is_connected:
+            self._give_up()
+        for worker in self._answered():
+            self._hear(worker, now)
+        for worker, actor in enumerate(self._actors):
+            if actor.state == "starting" and now >= actor.due_s:
+                self._lose(worker, "it was not ready in time: the cluster may lack free resources", now)
+            elif actor.state == "resting" and now >= actor.due_s:
+                actor.start(now)
+        news, self._news = self._news, []
+        return news
+
+    def wait(self, timeout_s: float) -> None:
+        refs = [reply for actor in self._actors if (reply := actor.reply) is not None]
+        resting = any(actor.state == "resting" for actor in self._actors)
+        timeout_s = min(timeout_s, _REST_S) if resting else timeout_s
+        if refs and self._session.is_connected:
+            self._ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
+        else:
+            time.sleep(timeout_s)
+
+    def cancel(self, worker: int) -> None:
+        self._actors[worker].cancel_job()
+
+    def abandon(self, worker: int) -> None:
+        actor = self._actors[worker]
+        if actor.state in ("idle", "busy"):
+            actor.state = "idle"  # of its job nothing is told
+            self._lose(worker, "ended by the pool", self._clock())
+
+    def close(self) -> None:
+        self._prefixes.clear()
+        self._holders.clear()
+        self._end()
+
+    def _build(self, actor: Actor, job: BuildJob) -> None:
+        prefix = self._prefix(job)
+        if prefix is not None and prefix not in actor.prefixes:
+            actor.send_prefix(prefix, self._prefixes[prefix], list(self._prefixes))
+        actor.send_job(job, prefix)
+
+    def _prefix(self, job: BuildJob) -> str | None:
+        """The name of a job's prefix, which is in the object store from then on."""
+        if job.prefix is None:
+            return None
+        name = digest_ids(job.prefix_ids)
+        if name not in self._prefixes:
+            self._prefixes[name] = self._ray.put(bytes(to_bytes(encode_payload(job.prefix))))
+        self._prefixes.move_to_end(name)
+        while len(self._prefixes) > _MOST_PREFIXES:
+            self._prefixes.popitem(last=False)
+        return name
+
+    def _answered(self) -> list[int]:
+        refs = {actor.reply: worker for worker, actor in enumerate(self._actors) if actor.reply is not None}
+        if not refs:
+            return []
+        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
+        return sorted(refs[ref] for ref in ready)
+
+    def _hear(self, worker: int, now: float) -> None:
+        actor = self._actors[worker]
+        reply, payload, job, holder = actor.reply, actor.payload, actor.job, actor.holder
+        actor.reply = actor.payload = actor.job = actor.holder = None
+        try:
+            said: str = self._ray.get(reply, timeout=_FETCH_S)
+        except self._ray.exceptions.RayError as error:
+            if holder is not None and job is not None:
+                self._missed(worker, job)
+            else:
+                actor.job = job
+                self._lose(worker, _first_line(error), now)
+            return
+        if job is None:
+            self._take_ready(worker, said)
+            return
+        answer = json.loads(said)
+        actor.state = "idle"
+        if "problem" not in answer and actor.wanted:
+            self._take_payload(worker, job, holder, payload, float(answer["seconds"]))
+        elif holder is not None and actor.wanted:
+            self._missed(worker, job)
+        else:
+            actor.prefixes.clear()  # it may have failed for want of one
+            problem = f"worker {worker} failed: {answer.get('problem', 'the job was cancelled')}"
+            self._news.append(WorkerResult(worker, job.id, None, problem=problem))
+
+    def _take_ready(self, worker: int, problem: str) -> None:
+        actor = self._actors[worker]
+        if problem:
+            self._trouble = f"worker {worker} cannot work: {problem}"
+            actor.end("gone")
+        else:
+            actor.state = "idle"
+
+    def _take_payload(self, worker: int, job: BuildJob, holder: Actor | None, payload: Any, seconds: float) -> None:
+        self.fetched += holder is not None
+        if job.hold:
+            self._holders[job.hold] = self._actors[worker] if holder is None else holder
+            self._holders.move_to_end(job.hold)
+            while len(self._holders) > _MOST_HOLDERS:
+                self._holders.popitem(last=False)
+        # Several payloads travel at once; the first `load` need not wait for the others.
+        self._ray.wait([payload], timeout=0, fetch_local=True)
+        load = partial(_load, self._ray, payload, self._device)
+        self._news.append(WorkerResult(worker, job.id, load, seconds))
+
+    def _missed(self, worker: int, job: BuildJob) -> None:
+        """The holder has it no more: the actor computes it."""
+        self._holders.pop(job.hold, None)
+        actor = self._actors[worker]
+        if actor.wanted:
+            self._build(actor, job)
+        else:
+            actor.state = "idle"
+            problem = f"worker {worker} failed: the job was cancelled"
+            self._news.append(WorkerResult(worker, job.id, None, problem=problem))
+
+    def _give_up(self) -> None:
+        """Ray was shut down: no worker is left, and none will come back."""
+        for worker, actor in enumerate(self._actors):
+            if actor.state != "gone":
+                self._lose(worker, "Ray was shut down", self._clock())
+                actor.end("gone")
+
+    def _lose(self, worker: int, problem: str, now: float) -> None:
+        actor = self._actors[worker]
+        self._trouble = f"worker {worker} was lost: {problem}"
+        if actor.state == "busy" and actor.job is not None:
+            self._news.append(WorkerResult(worker, actor.job.id, None, problem=self._trouble, lost=True))
+        actor.lose(now)
+        self._holders = OrderedDict((name, holder) for name, holder in self._holders.items() if holder is not actor)
+
+
+def _load(ray: Any, ref: Any, device: str) -> Payload:
+    try:
+        return decode_payload(bytearray(ray.get(ref, timeout=_FETCH_S)), device)
+    except (ray.exceptions.RayError, TypeError) as error:
+        raise DamagedPayload(f"no payload: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:300]
+
+
+def _end_here(pid: int, actors: list[Actor], session: RaySession) -> None:
+    if os.getpid() == pid:
+        for actor in actors:
+            actor.end("gone")
+        session.close()
