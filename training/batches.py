@@ -60,7 +60,9 @@ class Sampler:
         elif draw < config.single_share:
             chosen, count = [rng.choice(tasks)], 1
         elif stateful and draw < config.single_share + config.state_share:
-            chosen, count = list(STATE_TASKS), many
+            # Over fewer documents too: there a sum is learnt, and a place has little to outlive.
+            shape = config.levels[rng.randint(config.state_from_level, level)]
+            chosen, count = list(STATE_TASKS), min(many, shape.num_documents * shape.facts_per_document)
         else:
             chosen, count = self._mixed(tasks, rng), many
         episode = self.make_episode(

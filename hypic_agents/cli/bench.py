@@ -10,12 +10,14 @@ import typer
 
 from hypic_agents.bench.hardware import hardware_line, with_provenance
 from hypic_agents.cli import options
+from hypic_agents.cli.bench_cold import cold
 from hypic_agents.cli.bench_store import churn, memory
 from hypic_agents.cli.output import command, show_rows
 from hypic_agents.cli.paper import paper
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed; every figure is for this machine.")
 app.command()(paper)
+app.command()(cold)
 app.command()(churn)
 app.command()(memory)
 

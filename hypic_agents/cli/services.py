@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hypic_agents.bench.cold_simulation import Settings
     from hypic_agents.quality.calibrate.prompts import PromptRecord
     from hypic_agents.runtime.engine import Engine
     from hypic_agents.runtime.policy import ReusePolicy
@@ -102,6 +104,12 @@ def _bench_grammar(engine: Engine, *, repeats: int, seed: int, progress: Progres
     return grammar.run(engine, repeats=repeats, seed=seed, progress=progress)
 
 
+def _bench_cold(engine: Engine, *, workers: int, repeats: int, seed: int, progress: Progress) -> dict[str, Any]:
+    from hypic_agents.bench import cold
+
+    return cold.run(engine, workers=workers, repeats=repeats, seed=seed, progress=progress)
+
+
 def _bench_memory(engine: Engine, *, seed: int, progress: Progress) -> dict[str, Any]:
     from hypic_agents.bench import memory
 
@@ -112,6 +120,18 @@ def _bench_churn(*, progress: Progress, **settings: Any) -> dict[str, Any]:
     from hypic_agents.bench import churn
 
     return churn.run(progress=progress, **settings)
+
+
+def _simulate_cold(source: Engine | Path, *, settings: Settings, progress: Progress) -> dict[str, Any]:
+    """Simulate with the costs of a measured run: one in a file, or one that is made now on an engine."""
+    from hypic_agents.bench import cold_simulation
+    from hypic_agents.bench.cold_simulation_measured import Measured
+
+    if isinstance(source, Path):
+        measured = Measured.read(source)
+    else:
+        measured = Measured.of(_bench_cold(source, workers=2, repeats=3, seed=settings.seed, progress=progress))
+    return cold_simulation.run(measured, progress=progress, settings=settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +149,8 @@ class Services:
     run_calibrate: Callable[..., tuple[dict[str, Any], PolicyFile]] = _run_calibrate
     bench_warm: Callable[..., dict[str, Any]] = _bench_warm
     bench_compose: Callable[..., dict[str, Any]] = _bench_compose
+    bench_cold: Callable[..., dict[str, Any]] = _bench_cold
     bench_memory: Callable[..., dict[str, Any]] = _bench_memory
     bench_churn: Callable[..., dict[str, Any]] = _bench_churn
     bench_grammar: Callable[..., dict[str, Any]] = _bench_grammar
+    simulate_cold: Callable[..., dict[str, Any]] = _simulate_cold

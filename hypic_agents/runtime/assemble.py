@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from hypic_agents.runtime.batch import LiveRun, ReusedRun, Row
 from hypic_agents.runtime.cache.entry import SegmentEntry
 from hypic_agents.runtime.cache.key import SegmentKey
-from hypic_agents.runtime.plan import LiveSpan, Plan, ReusedSpan
-from hypic_agents.runtime.state import SegmentPayload
+from hypic_agents.runtime.plan import Build, LiveSpan, Plan, ReusedSpan
+from hypic_agents.runtime.state import RowState, SegmentPayload
 
 
 def assembly_row(
@@ -18,6 +18,8 @@ def assembly_row(
     fingerprint: str,
     *,
     answer_ids: Sequence[int] = (),
+    past: RowState | None = None,
+    capture_at: int = 0,
 ) -> Row:
     """The row of one request.
 
@@ -29,26 +31,39 @@ def assembly_row(
         fingerprint: Names the model in keys.
         answer_ids: Tokens appended to the prompt to be scored: logits are returned for each of them, not only for
             the next token. The last of them is a target only.
+        past: The state behind the prompt's first tokens, which are then no part of the row. Does not end inside a
+            reused span.
+        capture_at: Prompt position, within the last live span, at which the state is recorded; 0 for nowhere.
     """
+    begin = 0 if past is None else past.length
     elements: list[LiveRun | ReusedRun] = []
     for span in plan.spans:
+        if span.end <= begin:
+            continue
         if isinstance(span, ReusedSpan):
             entry = entries.get(span.build.key(fingerprint))
             if entry is not None:
                 elements.append(_reused(span, plan, entry))
                 continue
-        ids = tuple(token_ids[span.start : span.end])
+        start = max(span.start, begin)
+        ids = tuple(token_ids[start : span.end])
         capture = isinstance(span, ReusedSpan)
         last = elements[-1] if elements else None
         if isinstance(last, LiveRun) and not last.capture and not capture:
             elements[-1] = LiveRun(last.start, last.token_ids + ids)
         else:
-            elements.append(LiveRun(span.start, ids, capture=capture))
+            elements.append(LiveRun(start, ids, capture=capture))
+    if capture_at:
+        last = elements.pop()
+        assert isinstance(last, LiveRun) and last.start < capture_at < last.start + last.length
+        at = capture_at - last.start
+        elements.append(LiveRun(last.start, last.token_ids[:at], capture=True))
+        elements.append(LiveRun(capture_at, last.token_ids[at:]))
     if len(answer_ids) > 1:
         last = elements[-1]
         assert isinstance(last, LiveRun)
         elements[-1] = LiveRun(last.start, last.token_ids + tuple(answer_ids[:-1]), capture=last.capture)
-    return Row(tuple(elements), logits_from=max(1, len(answer_ids)))
+    return Row(tuple(elements), past=past, start=begin, logits_from=max(1, len(answer_ids)))
 
 
 def _reused(span: ReusedSpan, plan: Plan, entry: SegmentEntry) -> ReusedRun:
@@ -59,6 +74,15 @@ def _reused(span: ReusedSpan, plan: Plan, entry: SegmentEntry) -> ReusedRun:
     if span.build.is_prefix and compose != "zero":
         compose = "last"  # the checkpoint is the state itself, and nothing stands before it
     return ReusedRun(span.start, span.end - span.start, payload, compose, policy.place_rope)
+
+
+def builds_from(plan: Plan, start: int) -> list[Build]:
+    """The entries that a row needs of which the first ``start`` tokens are there already."""
+    wanted = [span.build for span in plan.spans if isinstance(span, ReusedSpan) and span.start >= start]
+    if start and any(build.prefix_ids for build in wanted):
+        # Should one of them be missing, it is built behind the prompt's exact prefix.
+        return [build for build in plan.builds if build.is_prefix] + wanted
+    return wanted
 
 
 def missing_checkpoints(plan: Plan, entries: Mapping[SegmentKey, SegmentEntry], fingerprint: str) -> list[ReusedSpan]:

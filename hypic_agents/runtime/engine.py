@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import RLock
 from typing import Self
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import EngineClosed
 from hypic_agents.prompt import ChatTokenizer, PromptBuilder
+from hypic_agents.runtime.advance import advance
 from hypic_agents.runtime.audit.auditor import AUDIT_METRICS, Auditor
 from hypic_agents.runtime.audit.runner import AuditRunner
 from hypic_agents.runtime.blocking import GREEDY, BlockingVerbs
@@ -20,17 +21,27 @@ from hypic_agents.runtime.config import EngineConfig, ReusePolicy
 from hypic_agents.runtime.decode import decode
 from hypic_agents.runtime.detokenize import Detokenizer
 from hypic_agents.runtime.grammar import Grammars
-from hypic_agents.runtime.limits import as_hypic, check_prompt
-from hypic_agents.runtime.metrics import REQUEST_METRICS, STORE_METRICS, Metrics, count_completions, show_store
+from hypic_agents.runtime.limits import check_prompt
+from hypic_agents.runtime.metrics import (
+    PREFIX_METRICS,
+    REQUEST_METRICS,
+    STORE_METRICS,
+    Metrics,
+    count_completions,
+    show_store,
+)
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.models.registry import load_model
 from hypic_agents.runtime.plan import Plan
 from hypic_agents.runtime.policy_file import resolve_policy
 from hypic_agents.runtime.prefill import Prefill
+from hypic_agents.runtime.prefix_checkpoints import PrefixCheckpoints
 from hypic_agents.runtime.request import Request
-from hypic_agents.runtime.sampling import check_sampling, make_generator, mask_logits, sample
+from hypic_agents.runtime.sampling import check_sampling, make_generator
 from hypic_agents.runtime.schedule import Schedule
 from hypic_agents.runtime.stores import make_store
+from hypic_agents.runtime.workers.contract import ColdPrefillPool
+from hypic_agents.runtime.workers.factory import make_pool
 
 
 class Engine(BlockingVerbs):
@@ -48,6 +59,7 @@ class Engine(BlockingVerbs):
         config: EngineConfig,
         store: SegmentStore | None = None,
         name: str = "",
+        pool: ColdPrefillPool | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -58,11 +70,15 @@ class Engine(BlockingVerbs):
         self.name = name
         self._owns_store = store is None
         self.store: SegmentStore = make_store(config, model.device) if store is None else store
-        self._prefill = Prefill(model, self.store, fingerprint, config.max_pass_tokens)
+        self.prefixes = PrefixCheckpoints(self.store, config.prefix_bytes)
+        self._owns_pool = pool is None
+        self._pool = make_pool(config, model, name, fingerprint) if pool is None else pool
+        self._prefill = Prefill(model, self.store, fingerprint, config.max_pass_tokens, self.prefixes, self._pool)
+        self._cold = self._prefill.cold
         self._schedule: Schedule[Request] = Schedule(config.max_batch, config.max_pass_tokens)
         self._grammars = Grammars(tokenizer, model.vocab_size, config.grammar_loop_len)
         self._lock = RLock()
-        self._metrics = Metrics(REQUEST_METRICS | STORE_METRICS | AUDIT_METRICS)
+        self._metrics = Metrics(REQUEST_METRICS | STORE_METRICS | PREFIX_METRICS | AUDIT_METRICS)
         self._auditor = Auditor(model, self.store, fingerprint, config, self._metrics)
         self._audits = AuditRunner(self._auditor, lambda: self._schedule.idle, self._lock, config.audit_in_background)
         self._closed = False
@@ -95,7 +111,7 @@ class Engine(BlockingVerbs):
             plan=self.plan(prompt, policy, max_new_tokens=sampling.max_tokens),
             sampling=sampling,
             generator=make_generator(sampling),
-            detokenizer=Detokenizer(self.tokenizer.decode, sampling.stop),
+            detokenizer=Detokenizer(self.tokenizer.decode, sampling.stop, self.tokenizer.byte_token_ids),
             eos_token_ids=self.tokenizer.eos_token_ids,
             grammar=self._grammars.start(sampling.grammar, sampling.max_tokens) if sampling.grammar else None,
         )
@@ -112,37 +128,28 @@ class Engine(BlockingVerbs):
         With nothing to do, one slice of a pending audit.
         """
         with self._lock:
-            admitted = self._schedule.admit()
-            if admitted:
-                self._advance(admitted, self._prefill.run)
+            self._cold.begin(self._schedule.admit())
+            ready = self._schedule.take(self._cold.is_ready)
+            if ready:
+                advance(ready, self._prefill.run, self._auditor.record)
             running = [r for r in self._schedule.running if not r.done]
-            if running and not admitted:
-                self._advance(running, lambda requests: decode(self.model, requests).unbind())
+            if running and not ready:
+                advance(running, lambda requests: decode(self.model, requests).unbind(), self._auditor.record)
             finished = self._retire()
-            if not admitted and not running:
+            if self._schedule.idle and not finished:
                 self._audits.step()
-            return finished
-
-    def _advance(self, requests: list[Request], compute: Callable[[Sequence[Request]], Sequence[Tensor]]) -> None:
-        """Next tokens for ``requests``. If the pass fails, each is tried alone, so that only the culprit fails."""
-        try:
-            logits = list(compute(requests))
-        except Exception as error:  # noqa: BLE001  whatever failed must not take the other requests down
-            if len(requests) > 1:
-                for request in requests:
-                    self._advance([request], compute)
-            else:
-                requests[0].fail(as_hypic(error))
-            return
-        scores = mask_logits(torch.stack(logits), [r.grammar for r in requests])
-        chosen = sample(scores, [r.sampling for r in requests], [r.generator for r in requests])
-        tokens = [request.settle(token) for request, token in zip(requests, chosen, strict=True)]
-        self._auditor.record(requests, tokens, logits)
-        for request, token in zip(requests, tokens, strict=True):
-            request.push(token)
+            only_builds = bool(self._schedule.building) and not running
+            if only_builds and self._prefill.pipeline.step(r for r, _ in self._schedule.building):
+                return finished
+        if only_builds:
+            self._cold.wait()  # outside the lock: others may submit and cancel
+        return finished
 
     def _retire(self) -> list[Request]:
         finished = self._schedule.retire()
+        self._prefill.forget(finished)
+        for request in finished:
+            self.prefixes.keep_answer(request)
         count_completions(self._metrics, [r.completion for r in finished if r.completion is not None])
         self._audits.collect(finished)
         return finished
@@ -178,7 +185,7 @@ class Engine(BlockingVerbs):
     def warm(self, prompts: Sequence[Prompt], policy: ReusePolicy | str | None = None) -> int:
         """Build the entries that these prompts need; returns how many were new."""
         with self._lock:
-            return self._prefill.warm([self.plan(p, policy) for p in prompts])
+            return self._prefill.warm([self.plan(p, policy) for p in prompts], [p.token_ids for p in prompts])
 
     def invalidate(
         self,
@@ -190,14 +197,14 @@ class Engine(BlockingVerbs):
     ) -> int:
         """Forget entries before returning; see ``SegmentStore.invalidate``. Audits of what they served go too."""
         self._audits.forget(source_id=source_id, tenant=tenant, group=group)
-        return self.store.invalidate(source_id=source_id, version_before=version_before, tenant=tenant, group=group)
+        return self.prefixes.invalidate(source_id=source_id, version_before=version_before, tenant=tenant, group=group)
 
     def stats(self) -> StoreStats:
         return self.store.stats()
 
     def metrics(self) -> Metrics:
         """Counters and gauges of requests, store and audits; docs/audit.md lists them."""
-        show_store(self._metrics, self.stats())
+        show_store(self._metrics, self.stats(), self.prefixes.stats())
         return self._metrics
 
     def metrics_text(self) -> str:
@@ -211,15 +218,24 @@ class Engine(BlockingVerbs):
     def reset_audit(self) -> None:
         """Trust again what the shadow audit made fall back, and give up pending audits."""
         self._audits.reset()
+        self.prefixes.clear()
+
+    def warm_up(self, timeout_s: float = 300.0) -> int:
+        """Wait until the workers of ``EngineConfig.cold_prefill`` are ready; returns how many are. Nothing needs it."""
+        with self._lock:
+            return self._pool.warm_up(timeout_s)
 
     def close(self) -> None:
         """Cancel what runs and refuse new requests. A store that the engine made is written out and closed."""
         with self._lock:
             self._closed = True
-            for request in [r for r, _ in self._schedule.waiting] + self._schedule.running:
+            for request in self._schedule.unfinished:
                 self.cancel(request)
             self._schedule.waiting.clear()
             self._auditor.close()
+            if self._owns_pool:
+                self._pool.close()
+            self.prefixes.clear()
             if self._owns_store:
                 self.store.close()
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from hypic_agents.core import Completion
 from hypic_agents.runtime.cache.base import StoreStats
+from hypic_agents.runtime.cache.prefix_base import PrefixStats
 
 MetricType = Literal["counter", "gauge"]
 Labels = tuple[tuple[str, str], ...]
@@ -114,11 +115,22 @@ REQUEST_METRICS: dict[str, Metric] = {
         "Prompt tokens: computed live, cold (built for the request), or reused.",
         ("policy", "how"),
     ),
+    "hypic_prefix_tokens_total": Metric(
+        "counter", "Prompt tokens, among the reused ones, that were taken from a checkpoint.", ("policy",)
+    ),
+    "hypic_cold_builds_total": Metric(
+        "counter", "Entries built for requests, in this process (local) or by workers.", ("policy", "place")
+    ),
+    "hypic_cold_retries_total": Metric("counter", "Builds that were begun again elsewhere.", ("policy",)),
     "hypic_completion_tokens_total": Metric("counter", "Generated tokens.", ("policy",)),
 }
 STORE_METRICS: dict[str, Metric] = {
     f"hypic_store_{field.name}": Metric("gauge", f"The segment store's {field.name.replace('_', ' ')}.")
     for field in fields(StoreStats)
+}
+PREFIX_METRICS: dict[str, Metric] = {
+    f"hypic_prefix_{field.name}": Metric("gauge", f"The prefix checkpoints' {field.name.replace('_', ' ')}.")
+    for field in fields(PrefixStats)
 }
 
 
@@ -131,12 +143,18 @@ def count_completions(metrics: Metrics, completions: Iterable[Completion]) -> No
         metrics.inc("hypic_prompt_tokens_total", one.report.live_tokens, policy=policy, how="live")
         metrics.inc("hypic_prompt_tokens_total", one.report.cold_tokens, policy=policy, how="cold")
         metrics.inc("hypic_prompt_tokens_total", one.report.reused_tokens, policy=policy, how="reused")
+        metrics.inc("hypic_cold_builds_total", one.report.builds.local, policy=policy, place="local")
+        metrics.inc("hypic_cold_builds_total", one.report.builds.workers, policy=policy, place="worker")
+        metrics.inc("hypic_cold_retries_total", one.report.builds.retries, policy=policy)
+        metrics.inc("hypic_prefix_tokens_total", one.report.prefix_tokens, policy=policy)
 
 
-def show_store(metrics: Metrics, stats: StoreStats) -> None:
-    """Set :data:`STORE_METRICS` to what the store says of itself."""
+def show_store(metrics: Metrics, stats: StoreStats, prefixes: PrefixStats) -> None:
+    """Set :data:`STORE_METRICS` and :data:`PREFIX_METRICS` to what the store and the checkpoints say of themselves."""
     for field in fields(stats):
         metrics.set(f"hypic_store_{field.name}", getattr(stats, field.name))
+    for field in fields(prefixes):
+        metrics.set(f"hypic_prefix_{field.name}", getattr(prefixes, field.name))
 
 
 def _escape(text: str, *, quote: bool = True) -> str:

@@ -123,9 +123,18 @@ def make_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
     prefix = _first_system(prompt)
     notes = [] if prefix is None else [SegmentNote(spans.pop(0), prefix)]
     condition = prefix.build if prefix is not None and policy.condition_on_system else None
+    # What stays live whatever it is must not lead to anything else: a question becomes an earlier turn later on, and
+    # the plan of what stood before stays as it was.
+    said = [
+        SegmentNote(span, None, "its kind is live under this policy")
+        for span in spans
+        if span.segment.kind in policy.live_kinds
+    ]
+    spans = [span for span in spans if span.segment.kind not in policy.live_kinds]
     pieces = [_pieces(span, policy, len(prompt), first=i == 0) for i, span in enumerate(spans)]
     pointed = _pointed(prompt, policy, spans, pieces)
     leads = find_leads(prompt, spans, prefix.end if prefix is not None else 0, policy.lead_max)
+    notes += said
     for span, one, lead in zip(spans, pieces, leads, strict=True):
         if isinstance(one, str):
             notes.append(SegmentNote(span, None, one))
@@ -135,6 +144,7 @@ def make_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
             notes.append(SegmentNote(span, kept[0], further=tuple(kept[1:])))
         else:
             notes.append(SegmentNote(span, None, "the question points at it"))
+    notes.sort(key=lambda note: note.span.start)
     return Plan(_fill([one for note in notes for one in note.pieces], len(prompt)), tuple(notes), policy)
 
 

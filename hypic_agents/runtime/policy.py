@@ -41,6 +41,10 @@ class ReusePolicy:
         count_seam_twice: Compose the map of the whole segment after its live seam, as the published code of
             arXiv 2607.01299 does.
         min_segment_len: Segments with fewer tokens are computed live.
+        live_kinds: Segments of these kinds are computed live, but for a leading system segment. By default what was
+            said in a conversation: the answers among it were computed behind all before them when they were generated,
+            and the next turn takes them from there. Without "turn", long turns are reused wherever they stand, such as
+            behind a history that was cut at its front, and answers are computed a second time, apart.
         piece_len: Cut interiors at every multiple of this many tokens into entries of their own, so that a part of a
             segment can be live; 0 keeps them whole. Each piece stores a map of its own and is built from the
             segment's beginning.
@@ -64,6 +68,7 @@ class ReusePolicy:
     lead_max: int = 0
     count_seam_twice: bool = False
     min_segment_len: int = 24
+    live_kinds: tuple[SegmentKind, ...] = ("turn",)
     piece_len: int = 0
     recompute_pointed: float = 0.0
     recompute_max_len: int = 256
@@ -74,6 +79,7 @@ class ReusePolicy:
         if self.compose not in get_args(Compose):
             raise InvalidPolicy(f"compose={self.compose!r}: use transition, addition, last or zero")
         object.__setattr__(self, "head_seam_by_kind", _by_kind(self.head_seam_by_kind))
+        object.__setattr__(self, "live_kinds", _kinds(self.live_kinds))
         for field in fields(self):
             _check(field.name, getattr(self, field.name), field.default)
         if self.exact and self.prefix:
@@ -120,6 +126,16 @@ def _by_kind(pairs: Mapping[str, int] | Iterable[tuple[str, int]]) -> tuple[tupl
     return tuple(sorted(given))
 
 
+def _kinds(given: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidPolicy(f"live_kinds={given!r}: use a list of kinds")
+    kinds = tuple(given)
+    for kind in kinds:
+        if kind not in _KINDS:
+            raise InvalidPolicy(f"live_kinds: unknown kind {kind!r}; the kinds are {', '.join(_KINDS)}")
+    return tuple(sorted(set(kinds)))
+
+
 def _check(name: str, value: object, like: object) -> None:
     """Refuse a value that is not of the kind of ``like``, a field's default."""
     if isinstance(like, bool):
@@ -156,7 +172,7 @@ PRESETS: dict[str, ReusePolicy] = {
 def parse_policy(spec: str | ReusePolicy) -> ReusePolicy:
     """A preset by name, optionally with changes: ``hypic``, ``hypic:head_seam=4,condition_on_system=false``.
 
-    Seams by kind are joined by a plus sign: ``hypic:head_seam_by_kind=tool=16+file=4``.
+    Several kinds are joined by a plus sign: ``hypic:head_seam_by_kind=tool=16+file=4,live_kinds=turn+trace``.
 
     Raises:
         InvalidPolicy: unknown preset or field, or a value of the wrong type.
@@ -182,6 +198,8 @@ def _value(key: str, raw: str) -> Any:
     if key == "head_seam_by_kind":
         pairs = [part.partition("=") for part in raw.split("+")]
         return [(kind.strip(), _value(f"{key}: {kind.strip()}", width.strip())) for kind, _, width in pairs]
+    if key == "live_kinds":
+        return [kind.strip() for kind in raw.split("+")] if raw else []
     if raw.lower() in ("true", "false"):
         return raw.lower() == "true"
     for number in (int, float):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from hypic_agents.core import (
+    AUDIT_REASON,
     Completion,
     FinishReason,
     InvalidToolCall,
@@ -28,6 +29,7 @@ from hypic_agents.runtime.cache.key import SegmentKey
 from hypic_agents.runtime.detokenize import Detokenizer
 from hypic_agents.runtime.grammar_state import GrammarState
 from hypic_agents.runtime.plan import Plan, ReusedSpan
+from hypic_agents.runtime.prefix_beginning import Continuation
 from hypic_agents.runtime.state import RowState
 
 _ids = count(1)
@@ -38,7 +40,8 @@ class Request:
     """From ``submit`` to its completion.
 
     Attributes:
-        state: Layer states after prefill, continued by decode; None before and after.
+        state: Layer states after prefill, continued by decode; None before, and once a finished request was retired.
+        continuation: The checkpoint that it continues from, and as what it leaves others; None until looked up.
         grammar: Where the answer stands in its grammar; None without one, and when finished.
         pieces: Text that may be shown and was not taken yet.
         completion: Set when finished; ``error`` instead when the request failed.
@@ -54,6 +57,7 @@ class Request:
     id: int = field(default_factory=lambda: next(_ids))
     submitted_s: float = field(default_factory=time.perf_counter)
     state: RowState | None = None
+    continuation: Continuation | None = None
     token_ids: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     report: ReuseReport | None = None
@@ -97,11 +101,14 @@ class Request:
             self.finish("length")
 
     def finish(self, reason: FinishReason) -> None:
-        """Close the request; its states are dropped."""
+        """Close the request. One that was cancelled drops its states; another may leave a checkpoint."""
         assert self.report is not None or reason == "cancelled"
         self._show(self.detokenizer.finish())
-        self.state = None
-        report = self.report or ReuseReport(self.plan.policy.name, len(self.prompt), 0, 0, 0)
+        if reason == "cancelled":
+            self.state = self.continuation = None
+        report = self.report or ReuseReport(
+            self.plan.policy.name, len(self.prompt), 0, 0, 0, volatile=self.prompt.volatile
+        )
         usage = Usage(len(self.prompt), len(self.token_ids), report.reused_tokens, report.cold_tokens)
         held = self.sampling.grammar
         tools = json.loads(held.spec)["tools"] if held is not None and held.kind == "tool_calls" else ()
@@ -120,7 +127,7 @@ class Request:
         )
 
     def fail(self, error: HypicError) -> None:
-        self.state = None
+        self.state = self.continuation = None
         self.grammar = None
         self.error = error
 
@@ -135,7 +142,14 @@ def _cut_call(call: ToolCall) -> InvalidToolCall:
 
 
 def make_report(
-    plan: Plan, prompt: Prompt, model: str, used: set[SegmentKey], cold: set[SegmentKey], ttft_s: float, build_s: float
+    plan: Plan,
+    prompt: Prompt,
+    model: str,
+    used: set[SegmentKey],
+    cold: set[SegmentKey],
+    ttft_s: float,
+    build_s: float,
+    prefix_len: int = 0,
 ) -> ReuseReport:
     """What a request reused.
 
@@ -147,22 +161,27 @@ def make_report(
         cold: Those of them that were built for it.
         ttft_s: Seconds from submission to the first token.
         build_s: Seconds of these spent building entries.
+        prefix_len: First tokens that were taken from a checkpoint.
     """
     spans: list[SpanReport] = []
-    totals: dict[SpanState, int] = {"hit": 0, "cold": 0, "live": 0}
+    totals: dict[SpanState, int] = {"hit": prefix_len, "cold": 0, "live": 0}
     for note in plan.notes:
         segment, reason = note.span.segment, note.reason
         composed: dict[SpanState, int] = {}
         for one in note.pieces:
             key = one.build.key(model)
-            if key in used:
+            if key in used and one.start >= prefix_len:
                 how: SpanState = "cold" if key in cold else "hit"
                 composed[how] = composed.get(how, 0) + one.end - one.start
-        if note.reused is not None and not composed:
-            reason = "not in the store behind this beginning"
-        state: SpanState = "cold" if "cold" in composed else "hit" if composed else "live"
         for how, tokens in composed.items():
             totals[how] += tokens
+        if note.span.start < prefix_len:
+            composed["hit"] = composed.get("hit", 0) + min(note.span.end, prefix_len) - note.span.start
+            # What an audit made fall back stays told: it was computed live when the checkpoint was made, too.
+            reason = reason if reason.startswith(AUDIT_REASON) else "taken from a checkpoint, with all before it"
+        elif note.reused is not None and not composed:
+            reason = "not in the store behind this beginning"
+        state: SpanState = "cold" if "cold" in composed else "hit" if composed else "live"
         spans.append(
             SpanReport(
                 segment.kind,
@@ -183,8 +202,11 @@ def make_report(
         spans=tuple(spans),
         ttft_s=ttft_s,
         build_s=build_s,
+        volatile=prompt.volatile,
+        prefix_tokens=prefix_len,
     )
 
 
-def reused_keys(plan: Plan, model: str) -> set[SegmentKey]:
-    return {span.build.key(model) for span in plan.spans if isinstance(span, ReusedSpan)}
+def reused_keys(plan: Plan, model: str, start: int = 0) -> set[SegmentKey]:
+    """Keys of the entries that a request takes from prompt position ``start`` on."""
+    return {span.build.key(model) for span in plan.spans if isinstance(span, ReusedSpan) and span.start >= start}

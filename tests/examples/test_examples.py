@@ -46,7 +46,7 @@ def check(rows: list[Any], printed: str) -> None:
             assert call.full_ttft_s > 0
             assert call.completion.report.ttft_s > 0
         assert f"{row.reused_tokens} / {row.prompt_tokens}" in printed
-    for column in ("reused / prompt", "first token", "in full", "segment", "state", "why not"):
+    for column in ("reused / prompt", "first token", "in full", "segment", "state", "note"):
         assert column in printed
     assert any(span.source_id in printed for span in rows[-1].calls[-1].completion.report.spans)
 

@@ -19,6 +19,7 @@ any_policy = st.builds(
     ReusePolicy,
     head_seam=st.integers(0, 40),
     head_seam_by_kind=st.dictionaries(kinds, st.integers(0, 40), max_size=3),
+    live_kinds=st.lists(kinds, max_size=3),
     head_seam_share=shares,
     head_seam_max=st.integers(0, 80),
     first_seam=st.integers(0, 80),
@@ -41,10 +42,10 @@ def test_json_gives_the_same_policy_back(policy: ReusePolicy) -> None:
 
 @given(any_policy)
 def test_every_field_can_be_written_as_a_change_of_a_preset(policy: ReusePolicy) -> None:
-    given_fields = {
-        name: value for name, value in policy.to_dict().items() if name not in ("name", "compose", "head_seam_by_kind")
-    }
+    special = ("name", "compose", "head_seam_by_kind", "live_kinds")
+    given_fields = {name: value for name, value in policy.to_dict().items() if name not in special}
     changes = [f"{name}={str(value).lower()}" for name, value in given_fields.items()]
+    changes.append("live_kinds=" + "+".join(policy.live_kinds))
     if policy.head_seam_by_kind:
         changes.append("head_seam_by_kind=" + "+".join(f"{kind}={width}" for kind, width in policy.head_seam_by_kind))
     assert parse_policy("hypic:" + ",".join(changes)).with_(name="hypic") == policy
@@ -70,6 +71,7 @@ def test_the_presets_use_no_repair_but_leads() -> None:
         ("hypic:head_seam_by_kind=tool", "head_seam_by_kind: tool=''"),
         ("hypic:head_seam_by_kind=tol=4", "unknown kind 'tol'; the kinds are system, tool"),
         ("hypic:head_seam_by_kind=tool=4+tool=5", "names a kind twice"),
+        ("hypic:live_kinds=tern", "live_kinds: unknown kind 'tern'; the kinds are system, tool"),
         ("hypic:head_seam_by_kind=tool=-4", "tool=-4: use a whole number"),
         ("hypic:head_seam_share=1.5", "head_seam_share=1.5: use a share between 0 and 1"),
         ("hypic:recompute_pointed=nan", "recompute_pointed=nan"),
@@ -85,7 +87,17 @@ def test_bad_changes_are_refused_with_the_value_and_the_remedy(spec: str, messag
         parse_policy(spec)
 
 
-@pytest.mark.parametrize("values", [{"head_seam_by_kind": 3}, {"head_seam_by_kind": ["tool"]}, {"name": 3}, {"sea": 1}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"head_seam_by_kind": 3},
+        {"head_seam_by_kind": ["tool"]},
+        {"live_kinds": 3},
+        {"live_kinds": "turn"},
+        {"name": 3},
+        {"sea": 1},
+    ],
+)
 def test_bad_data_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidPolicy):
         ReusePolicy.from_dict(values)

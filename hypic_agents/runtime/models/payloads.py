@@ -7,7 +7,7 @@ from torch import Tensor
 from hypic_agents.runtime.attention.mixer import AttentionOutputs
 from hypic_agents.runtime.batch import PackedBatch, ReusedRun
 from hypic_agents.runtime.linear.mixer import LinearOutputs
-from hypic_agents.runtime.state import AttentionPayload, LinearPayload, SegmentPayload
+from hypic_agents.runtime.state import AttentionPayload, LinearPayload, LinearState, SegmentPayload
 
 
 def built_payloads(batch: PackedBatch) -> list[SegmentPayload]:
@@ -35,6 +35,21 @@ def built_payloads(batch: PackedBatch) -> list[SegmentPayload]:
                 keep = slice(stop - row.keep, stop)
                 made.append(AttentionPayload(_own(outputs.keys[keep]), _own(outputs.values[keep]), row.end - row.keep))
     return [SegmentPayload(tuple(made), row.keep, row.checkpoint) for row, made in zip(batch.rows, layers, strict=True)]
+
+
+def captured_states(batch: PackedBatch) -> dict[int, list[LinearState | None]]:
+    """By row, the states at its captured run end, an item a layer (None for full attention); one capture a row."""
+    rows = [r for step in batch.steps for r in step.capture]
+    states: dict[int, list[LinearState | None]] = {r: [] for r in rows}
+    for i in range(len(batch.outputs)):
+        outputs = batch.outputs[i]
+        for at, r in enumerate(rows):
+            state = None
+            if isinstance(outputs, LinearOutputs):
+                assert outputs.chain.captured is not None
+                state = LinearState(outputs.chain.captured[at], outputs.capture_tails[at])
+            states[r].append(state)
+    return states
 
 
 def captured_payloads(batch: PackedBatch) -> list[SegmentPayload]:
