@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -42,10 +41,12 @@ def run_blockwise(layer: Any) -> None:
     for name in ("input_layernorm", "post_attention_layernorm", "mlp"):
         module = getattr(layer, name)
         if not hasattr(module, "experts") and not isinstance(module, Blockwise):
-            kind: type[nn.Module] = type(module)
-            module.__class__ = _blockwise(kind)
+            module.__class__ = _blockwise(type(module))
 
 
-@cache
-def _blockwise(kind: type[nn.Module]) -> type[nn.Module]:
-    return type(f"Blockwise{kind.__name__}", (Blockwise, kind), {})
+_made: dict[type, type] = {}
+
+
+def _blockwise(kind: type) -> type:
+    # One class for each, so that modules of equal classes stay of equal classes.
+    return _made.setdefault(kind, type(f"Blockwise{kind.__name__}", (Blockwise, kind), {}))
