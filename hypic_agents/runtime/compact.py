@@ -16,6 +16,7 @@ import torch
 from hypic_agents.errors import InvalidInput
 from hypic_agents.runtime.cache.base import SegmentStore, StoreStats
 from hypic_agents.runtime.cache.entry import SegmentEntry
+from hypic_agents.runtime.cache.invalidation import VersionOrder
 from hypic_agents.runtime.cache.key import SegmentKey
 from hypic_agents.runtime.low_rank import FactoredPayload, LowRank, factored
 from hypic_agents.runtime.payload_codec import Numbers, SegmentCodec
@@ -129,6 +130,10 @@ class CompactingStore:
     @property
     def epoch(self) -> int:
         return self._store.epoch
+
+    @property
+    def version_order(self) -> VersionOrder:
+        return self._store.version_order
 
     def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:
         return self._store.acquire(self._key(key), token_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,10 +23,15 @@ def load_applied(path: Path | None) -> Known:
 
 
 def save_applied(path: Path, applied: Known) -> None:
-    """Write the file anew, whole or not at all; a failure is a warning."""
+    """Write the file anew, whole or not at all, for its owner only; a failure is a warning."""
     draft = path.with_name(f"{path.name}.{uuid4().hex}")
     try:
-        draft.write_text(json.dumps(applied), encoding="utf-8")
-        draft.replace(path)
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                json.dump(applied, file)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
     except OSError as error:
         LOG.warning("%s cannot be written; its invalidations are applied again later: %s", path, error)

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hypic_agents.runtime.cache.entry import SegmentEntry
+from hypic_agents.runtime.cache.invalidation import VersionOrder
 from hypic_agents.runtime.cache.key import SegmentKey
 
 
@@ -95,6 +96,11 @@ class SegmentStore(Protocol):
     @property
     def epoch(self) -> int:
         """Number of ``invalidate`` calls so far. Read it before a build starts, hand it to ``insert`` as ``since``."""
+        ...
+
+    @property
+    def version_order(self) -> VersionOrder:
+        """Sort key of a version, by which ``version_before`` is compared. What is kept beside a store takes it over."""
         ...
 
     def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Semaphore, Thread
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -23,6 +23,7 @@ class Breaker:
 
     Attributes:
         failures: All failures so far.
+        slots: For the calls that may be under way at a time, see :class:`Pending`.
     """
 
     def __init__(self, pause_s: float = 5.0, most_s: float = 160.0, now: Callable[[], float] = time.monotonic) -> None:
@@ -33,6 +34,11 @@ class Breaker:
         self._closed_until = float("-inf")
         self._failing = False
         self.failures = 0
+        self.slots = BoundedSemaphore(_MOST_HANGING)
+
+    def another(self) -> Breaker:
+        """One for other calls, with the same times."""
+        return Breaker(self._first_s, self._most_s, self._now)
 
     def allows(self) -> bool:
         """Whether a call may be made now; if so, report how it went."""
@@ -59,24 +65,29 @@ class Breaker:
 class Pending(Generic[T]):
     """A call in a thread of its own, which nobody has to wait for.
 
+    Args:
+        call: What to do.
+        slots: One for each call that may be under way at a time; this one keeps its slot until it ends.
+
     Raises:
-        TimeoutError: too many earlier calls hang.
+        TimeoutError: all slots are taken, because earlier calls hang.
+        RuntimeError: no thread can be started.
     """
 
-    _running = 0
-    _lock = Lock()
-
-    def __init__(self, call: Callable[[], T]) -> None:
-        with Pending._lock:
-            if Pending._running >= _MOST_HANGING:
-                raise TimeoutError(f"{_MOST_HANGING} calls are under way")
-            Pending._running += 1
+    def __init__(self, call: Callable[[], T], slots: Semaphore) -> None:
+        if not slots.acquire(blocking=False):
+            raise TimeoutError("too many calls are under way")
         self._call = call
+        self._slots = slots
         self._found: list[T] = []
         self._error: BaseException | None = None
         # A daemon: a call that hangs must not keep the process from ending.
         self._thread = Thread(target=self._run, name="hypic-store-remote", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            slots.release()
+            raise
 
     def result(self, within_s: float) -> T:
         """What the call returned or raised.
@@ -97,5 +108,4 @@ class Pending(Generic[T]):
         except BaseException as error:  # noqa: BLE001  raised where the result is asked for
             self._error = error
         finally:
-            with Pending._lock:
-                Pending._running -= 1
+            self._slots.release()

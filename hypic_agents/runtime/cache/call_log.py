@@ -63,6 +63,11 @@ class CallLog:
         with self._lock:
             del self._announced[number]
 
+    @property
+    def is_written(self) -> bool:
+        """Whether all that was confirmed is there."""
+        return not self._unwritten
+
     def write(self) -> None:
         """Write what is not written yet; raises what the bucket raises."""
         with self._lock:
@@ -74,8 +79,7 @@ class CallLog:
                 self._unwritten.pop(number, None)
 
     def load(self) -> None:
-        """Read the calls that came since, and write the own ones; raises what the bucket raises."""
-        self.write()
+        """Read the calls that came since; raises what the bucket raises."""
         listed = {number: name for name in self._bucket.names(FOLDER) if (number := _number(name)) is not None}
         with self._lock:
             new = {name: number for number, name in listed.items() if number not in self._calls}

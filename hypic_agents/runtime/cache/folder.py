@@ -80,8 +80,8 @@ class StoreFolder:
     def num_entries(self) -> int:
         return self._questions.do(Index.num_entries)
 
-    def invalidate(self, call: Invalidation) -> set[str]:
-        """Delete every file that ``call`` covers; returns their names. No process finds them afterwards.
+    def invalidate(self, call: Invalidation | None) -> set[str]:
+        """Delete every file that ``call`` covers, or all; returns their names. No process finds them afterwards.
 
         Raises:
             StoreUnavailable: the directory could not be changed; nothing changed.
@@ -173,14 +173,14 @@ class StoreFolder:
                 self._files.delete_draft(row.draft)
                 self._drop(index, row, "")
 
-    def _invalidate(self, index: Index, call: Invalidation) -> set[str]:
+    def _invalidate(self, index: Index, call: Invalidation | None) -> set[str]:
         with index.change():
             self._sweep(index)
             # A row whose checksum is wrong might be of that source: it goes too.
             rows = [
                 row
                 for row in index.rows()
-                if not row.draft and (row.info is None or call.covers(row.info, self._version_order))
+                if not row.draft and (call is None or row.info is None or call.covers(row.info, self._version_order))
             ]
             index.log(call)
             for row in rows:

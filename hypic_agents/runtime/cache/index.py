@@ -197,11 +197,11 @@ class Index:
     def clock(self, value: float) -> None:
         self._db.execute("UPDATE clock SET value = ?", (value,))
 
-    def log(self, call: Invalidation) -> int:
-        """Write down an invalidation for the other processes; returns its number."""
+    def log(self, call: Invalidation | None) -> int:
+        """Write down an invalidation for the other processes, None if it covers everything; returns its number."""
         done = self._db.execute(
             "INSERT INTO invalidations (source_id, version_before, tenant, member) VALUES (?, ?, ?, ?)",
-            (call.source_id, call.version_before, call.tenant, call.group),
+            (call.source_id, call.version_before, call.tenant, call.group) if call is not None else (None,) * 4,
         )
         seq = int(done.lastrowid or 0)
         self._db.execute("DELETE FROM invalidations WHERE seq <= ?", (seq - _KEPT_INVALIDATIONS,))
@@ -212,7 +212,7 @@ class Index:
         return int(self._number("SELECT COALESCE(MAX(seq), 0) FROM invalidations"))
 
     def invalidations_after(self, seq: int) -> list[Invalidation] | None:
-        """Those behind number ``seq``, oldest first; None if not all of them are remembered."""
+        """Those behind number ``seq``, oldest first; None if one covers everything, or may, being forgotten."""
         found = self._db.execute(
             "SELECT seq, source_id, version_before, tenant, member FROM invalidations WHERE seq > ? ORDER BY seq",
             (seq,),
@@ -221,7 +221,7 @@ class Index:
             return None
         try:
             return [Invalidation(*each[1:]) for each in found]
-        except InvalidInput:  # a row that was never written like this
+        except InvalidInput:  # a row without conditions, or one that was never written like this
             return None
 
     def _number(self, query: str) -> float:

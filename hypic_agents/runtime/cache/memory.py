@@ -56,6 +56,10 @@ class MemoryStore:
         with self._lock:
             return self._log.epoch
 
+    @property
+    def version_order(self) -> VersionOrder:
+        return self._version_order
+
     def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:
         with self._lock:
             slot = self._kept.get(key)
@@ -69,9 +73,7 @@ class MemoryStore:
 
     def release(self, entry: SegmentEntry) -> None:
         with self._lock:
-            slot = self._detached.get(entry)
-            if slot is None:
-                slot = self._kept.get(entry.key)
+            slot = self._detached.get(entry) or self._kept.get(entry.key)
             if slot is None or slot.entry is not entry or slot.pins == 0:
                 raise ValueError(f"released an entry that is not pinned: {entry.source_id!r}, key {entry.key}")
             slot.pins -= 1
@@ -144,9 +146,6 @@ class MemoryStore:
     def entries(self) -> list[SegmentEntry]:
         with self._lock:
             return [slot.entry for slot in self._kept.values()]
-
-    def tenants(self) -> set[str]:
-        return {entry.key.scope.tenant for entry in self.entries()}
 
     def overtaken(self, entry: SegmentEntry, since: int | None) -> bool:
         """Whether a call of ``invalidate`` after epoch ``since`` covers ``entry``."""

@@ -44,7 +44,7 @@ class RemoteTier:
         version_order: Sort key of a version, as in :class:`MemoryStore`.
         timeout_s: Longest wait for a look-up, a listing or an invalidation, in seconds.
         write_timeout_s: Longest wait for one write, in the background.
-        breaker: Pauses all calls after failures.
+        breaker: Gives reading a pause after failures. Writing has one like it: a place may be open to readers only.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class RemoteTier:
         self._log = CallLog(bucket, version_order)
         self._timeout_s = timeout_s
         self._write_timeout_s = write_timeout_s
-        self._breaker = breaker or Breaker()
+        self._reading = breaker or Breaker()
+        self._writing = self._reading.another()
         self._lock = Lock()
         self._there: OrderedDict[str, None] = OrderedDict()
         self._bad: OrderedDict[str, None] = OrderedDict()
@@ -70,7 +71,7 @@ class RemoteTier:
 
     @property
     def failures(self) -> int:
-        return self._breaker.failures
+        return self._reading.failures + self._writing.failures
 
     @property
     def calls(self) -> Mapping[int, Invalidation | None]:
@@ -87,8 +88,12 @@ class RemoteTier:
             self._there.clear()
 
     def refresh(self) -> bool:
-        """Read the calls of other engines; False if the place did not answer."""
-        return self._try("other engines' invalidations are not known now", self._log.load, self._timeout_s) is not None
+        """Read the calls of other engines, and tell the own ones; False if the former failed."""
+        unknown, untold = "other engines' invalidations are not known now", "other engines are not told of own ones"
+        done = self._try(self._reading, unknown, self._log.load, self._timeout_s)
+        if done is not None and not self._log.is_written:
+            self._try(self._writing, untold, self._log.write, self._timeout_s)
+        return done is not None
 
     def read(self, key: SegmentKey, token_ids: Sequence[int]) -> tuple[SegmentEntry, frozenset[int]] | None:
         """The entry of ``key`` whose ids are ``token_ids``, and the calls its writer knew; None if there is none.
@@ -105,7 +110,7 @@ class RemoteTier:
             self._log.load()
             return [raw]
 
-        found = self._try("a segment is not looked for there", fetch, self._timeout_s)
+        found = self._try(self._reading, "a segment is not looked for there", fetch, self._timeout_s)
         if not found or not found[0]:
             return None
         try:
@@ -143,7 +148,7 @@ class RemoteTier:
             self._bucket.put(_path(name), b"".join(to_file(entry, self._codec, position)[1].pieces()))
             return "written"
 
-        done = self._try(f"segment {name} is not written there", put, self._write_timeout_s)
+        done = self._try(self._writing, f"segment {name} is not written there", put, self._write_timeout_s)
         if done is None:
             return "failed"
         with self._lock:
@@ -162,30 +167,30 @@ class RemoteTier:
         """Tell other engines what was announced.
 
         Raises:
-            StoreUnavailable: the place did not take it in time; each later refresh tries again.
+            StoreUnavailable: the place did not take it in time; later refreshes try again.
         """
         self._log.confirm(number)
         try:
-            Pending(self._log.write).result(self._timeout_s)
+            Pending(self._log.write, self._writing.slots).result(self._timeout_s)
         except Exception as error:
-            self._breaker.failed()
+            self._writing.failed()
             raise StoreUnavailable(
                 "invalidated here, but other machines cannot be told, because the remote store fails "
                 f"({_words(error)}); it is tried again as long as this engine runs, or repeat the call later"
             ) from error
-        self._breaker.succeeded()
+        self._writing.succeeded()
 
-    def _try(self, consequence: str, call: Callable[[], T], within_s: float) -> tuple[T] | None:
+    def _try(self, breaker: Breaker, consequence: str, call: Callable[[], T], within_s: float) -> tuple[T] | None:
         """What a call gives, in a tuple; None if it failed, hung, or was not tried because others did."""
-        if not self._breaker.allows():
+        if not breaker.allows():
             return None
         try:
-            result = Pending(call).result(within_s)
+            result = Pending(call, breaker.slots).result(within_s)
         except Exception as error:  # noqa: BLE001  filesystems raise what they like
-            self._breaker.failed()
+            breaker.failed()
             LOG.warning("the remote store fails, %s: %s", consequence, _words(error))
             return None
-        self._breaker.succeeded()
+        breaker.succeeded()
         return (result,)
 
     def _remember(self, names: OrderedDict[str, None], name: str) -> None:

@@ -34,7 +34,7 @@ class LocalStore(SegmentStore, Protocol):
 
     def overtaken(self, entry: SegmentEntry, since: int | None) -> bool: ...
     def uses(self, key: SegmentKey) -> int: ...
-    def tenants(self) -> set[str]: ...
+    def withdraw(self, call: Invalidation | None) -> int: ...
 
 
 class RemoteStore:
@@ -70,6 +70,7 @@ class RemoteStore:
         self._lock = Lock()
         self._applying = Lock()
         self._applied: Known = load_applied(applied_path)
+        self._restored = frozenset(self._applied)
         self._hits = 0
         self._followed_at = float("-inf")
         self._writer: WriteBehind[Known] = WriteBehind(remote, max_pending_bytes)
@@ -80,6 +81,10 @@ class RemoteStore:
     def epoch(self) -> int:
         self._follow()
         return self._local.epoch
+
+    @property
+    def version_order(self) -> VersionOrder:
+        return self._version_order
 
     def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:
         self._follow()
@@ -133,9 +138,7 @@ class RemoteStore:
         call = Invalidation(source_id, version_before, tenant, group)
         number = self._remote.announce(call)
         try:
-            gone = self._local.invalidate(
-                source_id=source_id, version_before=version_before, tenant=tenant, group=group
-            )
+            gone = self._local.withdraw(call)
         except BaseException:
             self._remote.take_back(number)
             raise
@@ -187,10 +190,11 @@ class RemoteStore:
             self._apply()
 
     def _apply(self) -> None:
-        calls = self._remote.calls
         with self._applying:
-            with self._lock:  # those that the place forgot since the last process need no mention any more
-                self._applied = tuple(number for number in self._applied if number in calls)
+            calls = self._remote.calls
+            forgotten = self._restored - calls.keys()  # by the place, since the last process: they need no mention
+            with self._lock:
+                self._applied = tuple(number for number in self._applied if number not in forgotten)
                 applied = set(self._applied)
             done = set()
             for number, call in calls.items():
@@ -206,23 +210,18 @@ class RemoteStore:
             self._mark(done)
 
     def _withdraw(self, call: Invalidation | None) -> None:
+        def covered(entry: SegmentEntry) -> bool:
+            return call is None or call.covers(entry, self._version_order)
+
         try:
-            if call is not None:
-                self._writer.cancel(lambda entry: call.covers(entry, self._version_order))
-                self._local.invalidate(
-                    source_id=call.source_id,
-                    version_before=call.version_before,
-                    tenant=call.tenant,
-                    group=call.group,
-                )
-                return
+            self._writer.cancel(covered)
+            self._local.withdraw(call)
         except StoreUnavailable:
             raise
         except Exception:  # noqa: BLE001  the version order is the user's, the versions another machine's
             LOG.exception("an invalidation of another machine cannot be compared; everything is dropped")
-        self._writer.cancel(lambda _: True)
-        for tenant in self._local.tenants():
-            self._local.invalidate(tenant=tenant)
+            self._writer.cancel(lambda _: True)
+            self._local.withdraw(None)
 
     def _mark(self, numbers: set[int]) -> None:
         """Remember what was applied: only afterwards may entries claim to have outlived it."""

@@ -63,6 +63,10 @@ class TieredStore:
         self._follow()
         return self._memory.epoch
 
+    @property
+    def version_order(self) -> VersionOrder:
+        return self._version_order
+
     def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:
         self._follow()
         since, position = self._memory.epoch, self._followed  # before the look-up: an invalidation may follow on it
@@ -110,10 +114,19 @@ class TieredStore:
         Raises:
             StoreUnavailable: the disk could not be changed; nothing changed.
         """
-        call = Invalidation(source_id, version_before, tenant, group)
-        gone = {entry_name(entry.key) for entry in self._memory.entries() if call.covers(entry, self._version_order)}
+        return self.withdraw(Invalidation(source_id, version_before, tenant, group))
+
+    def withdraw(self, call: Invalidation | None) -> int:
+        """:meth:`invalidate` for conditions at hand; without any, everything that is kept or being built.
+
+        Raises:
+            StoreUnavailable: the disk could not be changed; nothing changed.
+        """
+        held = self._memory.entries()
+        gone = {entry_name(each.key) for each in held if call is None or call.covers(each, self._version_order)}
         gone |= self._disk.invalidate(call)
-        self._follow()
+        if not self._follow():
+            self._withdraw(call)  # once more as soon as the log can be read, which only costs builds
         return len(gone)
 
     def flush(self) -> None:
@@ -134,11 +147,6 @@ class TieredStore:
     def uses(self, key: SegmentKey) -> int:
         """See :class:`MemoryStore`."""
         return self._memory.uses(key)
-
-    def tenants(self) -> set[str]:
-        """Whose entries there are."""
-        held = {row.info.key.scope.tenant for row in self._disk.rows() if row.info is not None}
-        return held | self._memory.tenants()
 
     def check_integrity(self) -> None:
         self._memory.check_integrity()
@@ -172,11 +180,11 @@ class TieredStore:
     def _write(self, entry: SegmentEntry, position: Position) -> None:
         self._writer.put(WriteJob(entry, position, self._memory.uses(entry.key)))
 
-    def _follow(self) -> None:
-        """Apply to memory what was invalidated since, by this process or another."""
+    def _follow(self) -> bool:
+        """Apply to memory what was invalidated since, by this process or another; False if that is not known now."""
         try:
             if self._disk.position == self._followed:
-                return
+                return True
             with self._lock:
                 position = self._disk.position
                 calls = self._disk.later(self._followed)
@@ -185,6 +193,8 @@ class TieredStore:
                 self._followed = position
         except StoreUnavailable as error:
             LOG.warning("what other processes invalidated is not known now: %s", error)
+            return False
+        return True
 
     def _withdraw(self, call: Invalidation | None) -> None:
         def covered(entry: Sourced) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -11,6 +12,17 @@ import torch
 
 from hypic_agents.core import Prompt, SamplingParams, Scope
 from hypic_agents.errors import InvalidInput, StoreUnavailable
+from hypic_agents.runtime.cache.base import SegmentStore
+from hypic_agents.runtime.cache.bucket import open_bucket
+from hypic_agents.runtime.cache.disk import DiskTier
+from hypic_agents.runtime.cache.memory import MemoryStore
+from hypic_agents.runtime.cache.remote import RemoteTier
+from hypic_agents.runtime.cache.remote_store import RemoteStore
+from hypic_agents.runtime.cache.tiered import TieredStore
+from hypic_agents.runtime.compact import CompactingStore, Compaction
+from hypic_agents.runtime.config import EngineConfig
+from hypic_agents.runtime.engine import Engine
+from hypic_agents.runtime.payload_codec import SegmentCodec
 from tests.runtime.models import engine, make_prompt, segment_ids
 
 GREEDY = SamplingParams(max_tokens=6)
@@ -44,6 +56,33 @@ def test_two_engines_share_a_directory_while_both_run(tmp_path: Path) -> None:
         assert (found.token_ids, found.report.cold_tokens) == (expected.token_ids, 0)
         assert one.invalidate(tenant="default") > 0
         assert two.generate(prompt(1), GREEDY).report.reused_tokens == 0
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("kind", ["memory", "directory", "remote"])
+def test_checkpoints_compare_versions_as_the_store_does(tmp_path: Path, kind: str, rounded: bool) -> None:
+    store: SegmentStore
+    store = local = MemoryStore(1 << 30, version_order=int)
+    codec = SegmentCodec(torch.device("cpu"))
+    if kind == "directory":
+        store = TieredStore(local, DiskTier(tmp_path, 1 << 30, codec, version_order=int), version_order=int)
+    elif kind == "remote":
+        bucket = open_bucket(f"file://{tmp_path}")
+        store = RemoteStore(local, RemoteTier(bucket, codec, version_order=int), version_order=int)
+    if rounded:
+        store = CompactingStore(store, Compaction("bfloat16"))
+    plain = engine()
+    one = Engine(plain.model, plain.tokenizer, "m", EngineConfig(), store)
+    asked = prompt(1)
+    spans = tuple(replace(s, segment=replace(s.segment, source_id="doc", version="9")) for s in asked.spans)
+    asked = replace(asked, spans=spans, scope=spans[0].segment.scope)
+    done = one.generate(asked, GREEDY)
+    longer = replace(asked, token_ids=(*asked.token_ids, *done.token_ids, 9, 10, 11))
+    one.invalidate(source_id="doc", version_before="9")
+    assert one.generate(longer, GREEDY).report.prefix_tokens > 0
+    one.invalidate(source_id="doc", version_before="10")
+    assert one.generate(longer, GREEDY).report.prefix_tokens == 0
+    store.close()
 
 
 def test_damage_costs_a_build_and_nothing_else(tmp_path: Path) -> None:
@@ -214,3 +253,23 @@ def test_revoking_a_group_takes_effect_before_the_call_returns(tmp_path: Path) -
             assert report.cold_tokens > 0
             one.invalidate(group="contractors")
         assert one.generate(prompt(1, scope=Scope("a")), GREEDY).report.cold_tokens == 0
+
+
+@pytest.mark.parametrize("policy", ["hypic", "prefix"])
+def test_law_6_what_stands_before_a_text_counts_among_what_shaped_its_entry(policy: str) -> None:
+    acme, hr = Scope("acme"), Scope("acme", frozenset({"hr"}))
+
+    def behind(scope: Scope) -> Prompt:
+        one = prompt(1, scope=acme)
+        first = one.spans[0]
+        return replace(one, spans=(replace(first, segment=replace(first.segment, scope=scope)), *one.spans[1:]))
+
+    with engine() as one:
+        expected = one.generate(behind(hr), GREEDY, policy)
+        assert one.generate(behind(hr), GREEDY, policy).report.reused_tokens > 0
+        other = one.generate(behind(acme), GREEDY, policy)
+        assert (other.report.reused_tokens, other.token_ids) == (0, expected.token_ids)
+        one.invalidate(group="hr")
+        again = one.generate(behind(hr), GREEDY, policy)
+        assert (again.report.reused_tokens, again.token_ids) == (0, expected.token_ids)
+        assert one.generate(behind(acme), GREEDY, policy).report.reused_tokens > 0

@@ -10,7 +10,7 @@ import pytest
 
 from hypic_agents.core import Scope
 from hypic_agents.runtime.cache.entry import SegmentEntry
-from hypic_agents.runtime.cache.key import SegmentKey, build_recipe, digest_ids
+from hypic_agents.runtime.cache.key import RunningDigest, SegmentKey, build_recipe, digest_ids, narrowest
 
 KEY = SegmentKey.of((1, 2, 3), model="m", recipe="r", scope=Scope("t"))
 
@@ -47,6 +47,35 @@ def test_digest_is_pinned_because_files_outlive_processes() -> None:
     assert digest_ids((1, 2)) != digest_ids((2, 1))
 
 
+@pytest.mark.parametrize("cuts", [(), (0,), (2,), (1, 1, 4)])
+def test_a_running_digest_is_that_of_all_so_far(cuts: tuple[int, ...]) -> None:
+    ids = (5, 6, 300_000, 7, 8)
+    running = RunningDigest()
+    for start, end in zip((0, *cuts), (*cuts, 5), strict=True):
+        assert running.extend(ids[start:end]) == digest_ids(ids[:end])
+
+
+HR, LEGAL, BOTH = (Scope("t", frozenset(groups)) for groups in (("hr",), ("legal",), ("hr", "legal")))
+
+
+@pytest.mark.parametrize(
+    ("scopes", "expected"),
+    [
+        ([Scope("t")], Scope("t")),
+        ([Scope("t"), Scope("t")], Scope("t")),
+        ([Scope("t"), HR], HR),
+        ([HR, Scope("t"), HR], HR),
+        ([HR, LEGAL], None),
+        ([HR, BOTH], None),
+        ([Scope("t"), Scope("u")], None),
+        ([HR, Scope("t"), Scope("u")], None),
+        ([], None),
+    ],
+)
+def test_what_several_texts_shaped_is_for_who_may_see_each(scopes: list[Scope], expected: Scope | None) -> None:
+    assert narrowest(scopes) == narrowest(scopes[::-1]) == expected
+
+
 def test_recipe_does_not_depend_on_the_order_of_its_fields() -> None:
     assert build_recipe(head_seam=8, tail_seam=2) == build_recipe(tail_seam=2, head_seam=8)
     assert build_recipe(head_seam=8, tail_seam=2) == "head_seam=8,tail_seam=2,prefix="
@@ -60,8 +89,8 @@ def test_recipe_separates_values_types_and_prefixes() -> None:
         build_recipe(a=True),
         build_recipe(a="1,b=2"),
         build_recipe(a=1, b=2),
-        build_recipe(a=1, prefix_ids=(7,)),
-        build_recipe(a=1, prefix_ids=(8,)),
+        build_recipe(a=1, prefix=digest_ids((7,))),
+        build_recipe(a=1, prefix=digest_ids((8,))),
     ]
     assert len(set(recipes)) == len(recipes)
 

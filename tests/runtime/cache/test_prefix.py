@@ -211,6 +211,26 @@ def test_a_match_outlives_what_the_tree_drops() -> None:
     assert match is not None and match.pages[0].symbols == ids("abc")
 
 
+@pytest.mark.parametrize(
+    ("before", "text", "budget"),
+    [((), "abcd", 100), (("abcd",), "abxy", 100), (("abc",), "abcdef", 18), (("zzz", "abc"), "abcdef", 18)],
+)
+def test_a_draw_that_fails_leaves_the_tree_whole(before: tuple[str, ...], text: str, budget: int) -> None:
+    def draw(start: int, end: int) -> Letters:
+        raise MemoryError
+
+    tree = Tree(budget)
+    for one in before:
+        keep(tree, one)
+    with pytest.raises(MemoryError):
+        tree.insert(ACME, ids(text), State(), draw, token_bytes=1)
+    tree.check_integrity()
+    assert length(tree, text + "+") == 0
+    for one in ("other", "aother", text):
+        assert keep(tree, one) is not None
+    assert length(tree, text + "+") == len(text)
+
+
 def test_a_negative_budget_is_refused() -> None:
     with pytest.raises(InvalidInput, match="-1"):
         Tree(-1)

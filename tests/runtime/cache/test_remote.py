@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import BoundedSemaphore, Thread
 from typing import Any
 
 import fsspec
@@ -15,7 +16,7 @@ import pytest
 
 from hypic_agents.core import Scope
 from hypic_agents.errors import InvalidInput, StoreUnavailable
-from hypic_agents.runtime.cache.breaker import Breaker
+from hypic_agents.runtime.cache.breaker import Breaker, Pending
 from hypic_agents.runtime.cache.bucket import Bucket, open_bucket
 from hypic_agents.runtime.cache.entry import SegmentEntry
 from hypic_agents.runtime.cache.memory import MemoryStore
@@ -218,6 +219,57 @@ def test_an_invalidation_that_cannot_be_told_is_raised_and_told_later(place: tup
     assert len(objects(place, "invalidations")) == 1
 
 
+@pytest.mark.parametrize("how", ["fail", "hang"])
+def test_a_machine_that_cannot_write_still_hits_and_hears(place: tuple[Any, str], how: str) -> None:
+    one = Machine(place)
+    two = Machine(place, timeout_s=0.2) if how == "hang" else Machine(place)
+    old, apart = make(1, source_id="a"), make(2)
+    put(one, old, apart)
+    if how == "hang":
+        two.fs.hang = {"pipe_file"}
+    else:
+        two.fs.fail = lambda name: name == "pipe_file"
+    with pytest.raises(StoreUnavailable, match="other machines cannot be told"):
+        two.store.invalidate(source_id="x")
+    for _ in range(17):  # each tries to write again
+        two.clock.time += 5
+        two.store.epoch  # noqa: B018
+    put(two, make(3))
+    assert finds(two.store, old)
+    assert finds(two.store, apart)
+    assert two.store.stats().remote_hits == 2
+    one.store.invalidate(source_id="a")
+    two.clock.time += 5
+    assert [finds(two.store, old), finds(two.store, apart)] == [False, True]
+    assert len(objects(place, "invalidations")) == 1
+    two.store.flush()
+    two.fs.fail = lambda name: False
+    two.fs.go_on.set()
+    two.clock.time += 5
+    two.store.epoch  # noqa: B018
+    assert len(objects(place, "invalidations")) == 2
+
+
+def test_an_own_invalidation_is_not_applied_again_while_it_is_told(place: tuple[Any, str]) -> None:
+    one = Machine(place)
+    publish = one.tier.publish
+
+    def follow_then_publish(number: int) -> None:
+        one.clock.time += 5
+        one.store.epoch  # noqa: B018  another thread asks for calls just now
+        publish(number)
+
+    one.tier.publish = follow_then_publish  # type: ignore[method-assign]
+    one.store.invalidate(source_id="a")
+    since = one.store.epoch
+    fresh = make(1, source_id="a")
+    put(one, fresh)
+    one.clock.time += 5
+    assert one.store.epoch == since
+    one.fs.fail = lambda name: True
+    assert finds(one.store, fresh)
+
+
 def test_a_local_store_that_cannot_invalidate_changes_nothing(
     place: tuple[Any, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +380,26 @@ def test_a_damaged_invalidation_covers_everything(place: tuple[Any, str], tmp_pa
     two.store.close()
 
 
+@pytest.mark.parametrize("disk", [False, True])
+def test_a_damaged_invalidation_covers_what_is_being_built(place: tuple[Any, str], tmp_path: Path, disk: bool) -> None:
+    """Also where nothing is kept."""
+    one = Machine(place)
+    two = Machine(place, local=TieredStore(MemoryStore(1000), open_tier(tmp_path)) if disk else None)
+    since = two.store.epoch
+    one.store.invalidate(source_id="a")
+    (path,) = objects(place, "invalidations")
+    place[0].pipe_file(path, b"{}")
+    two.clock.time += 5
+    assert two.store.epoch == since + 1
+    late = make(1)
+    two.store.insert(late, since=since)
+    two.store.flush()
+    assert not finds(two.store, late)
+    put(two, late)
+    assert finds(two.store, late)
+    two.store.close()
+
+
 @pytest.mark.parametrize("operation", ["cat_file", "ls", "exists", "pipe_file", "cat"])
 def test_failures_cost_a_miss_and_a_warning_then_a_pause(
     place: tuple[Any, str], operation: str, caplog: pytest.LogCaptureFixture
@@ -346,7 +418,9 @@ def test_failures_cost_a_miss_and_a_warning_then_a_pause(
     assert not finds(two.store, make(3))
     put(two, make(3))
     assert finds(two.store, make(3))
-    assert len(two.fs.calls) == asked  # nothing is asked of a place that fails
+    # Reading pauses or writing does, whichever failed: a place may let itself be read only.
+    reads, writes = {"cat_file", "invalidate_cache", "ls", "cat"}, {"exists", "pipe_file"}
+    assert set(two.fs.calls[asked:]) <= (reads if operation in writes else writes)
     two.fs.fail = lambda name: False
     two.clock.time += 5
     assert finds(two.store, make(1))
@@ -365,6 +439,31 @@ def test_a_place_that_hangs_holds_a_request_up_once(place: tuple[Any, str]) -> N
     two.fs.go_on.set()
     two.clock.time += 5
     assert finds(two.store, make(1))
+
+
+def test_a_place_that_hangs_takes_no_threads_from_another(place: tuple[Any, str]) -> None:
+    one, two = Machine(place), Machine(new_place(), timeout_s=0.05)
+    put(one, make(1))
+    two.fs.hang = {"cat_file"}
+    for _ in range(24):
+        assert not finds(two.store, make(1))
+        two.clock.time += 5
+    assert two.fs.calls.count("cat_file") == 16
+    assert finds(Machine(place).store, make(1))
+    two.fs.go_on.set()
+
+
+def test_a_thread_that_does_not_start_leaves_room_for_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = BoundedSemaphore(1)
+
+    def fail(self: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="new thread"):
+            Pending(list, slots)
+    assert Pending(list, slots).result(30) == []
 
 
 def test_the_breaker_pauses_longer_each_time() -> None:

@@ -198,6 +198,46 @@ def test_invalidating_in_one_store_reaches_the_memory_of_another(store: TieredSt
     other.close()
 
 
+def test_withdrawing_everything_reaches_other_stores_and_what_is_being_built(
+    store: TieredStore, tmp_path: Path
+) -> None:
+    other = open_store(tmp_path)
+    entry, late = make(1, source_id="a"), make(2)
+    for each in (store, other):
+        each.insert(entry)
+        each.flush()
+    epochs = [store.epoch, other.epoch]
+    assert store.withdraw(None) == 1
+    assert [store.epoch, other.epoch] == [epoch + 1 for epoch in epochs]
+    for each, since in zip((store, other), epochs, strict=True):
+        each.insert(late, since=since)
+        each.flush()
+        assert not finds(each, entry)
+        assert not finds(each, late)
+        assert not each._disk.contains(late.key)
+    store.insert(late)
+    store.flush()
+    assert finds(other, late)
+    other.close()
+
+
+def test_memory_forgets_what_was_invalidated_though_the_index_cannot_be_read(
+    store: TieredStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(operation: Callable[..., Any]) -> Any:
+        raise StoreUnavailable("gone")
+
+    old, apart = make(1, source_id="a"), make(2)
+    store.insert(old)
+    store.insert(apart)
+    store.flush()
+    with monkeypatch.context() as patched:
+        patched.setattr(store._disk._questions, "do", gone)
+        assert store.invalidate(source_id="a") == 1
+        assert [finds(store, old), finds(store, apart)] == [False, True]
+    assert [finds(store, old), finds(store, apart)] == [False, True]
+
+
 def test_a_failing_version_order_changes_nothing(tmp_path: Path) -> None:
     store = TieredStore(MemoryStore(1000, version_order=int), open_tier(tmp_path, version_order=int), version_order=int)
     entry = make(1, source_id="a", version="draft")
