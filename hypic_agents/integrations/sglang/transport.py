@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
@@ -146,7 +147,7 @@ class Transport:
             raise ServerUnavailable(f"{self.url} does not answer {path} in time: {_said(error)}") from error
         except (httpx.RemoteProtocolError, httpx.DecodingError) as error:
             raise self._invalid(f"is broken off or malformed: {_said(error)}") from error
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ssl.SSLError) as error:  # an alert behind the handshake comes through unwrapped
             raise ServerUnavailable(f"the connection to {self.url} failed: {_said(error)}") from error
         raise self._invalid(f"is a chain of more than {_MAX_HOPS} redirects")
 
