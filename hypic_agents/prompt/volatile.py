@@ -14,6 +14,8 @@ from hypic_agents.core import VolatileText
 from hypic_agents.prompt.align import SHORT_LEN, Placed
 from hypic_agents.prompt.tokenizer import Tokens
 
+# Anybody's text is looked through with these, so each takes a time linear in it: what repeats is bounded, possessive,
+# or begins where it cannot begin again within itself.
 _SENTENCE = re.compile(r"[^\n]+?(?:[.!?](?=\s)|(?=\n)|$)")
 _CUE = re.compile(r"\b(?:current|today|now|date|time|timestamp|session|request)\b", re.IGNORECASE)
 _CLOCK = re.compile(
@@ -29,14 +31,14 @@ _INSTANT = re.compile(r"\b\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}", re.IGNORECASE)
 _ID = re.compile(
     r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"
     r"|\b(?:session|request|trace|conversation|run|thread|chat|correlation)[ _-]?id\b(?:\s+is)?[\s:=#]*"
-    r"(?=[\w-]*\d)[\w-]{6,}",
+    r"(?=[\w-]{0,63}\d)[\w-]{6}",
     re.IGNORECASE,
 )
 _COUNTED = r"(?:token|step|turn|call|request|message|iteration|attempt)"
 # "Step 3" and "at most 3 calls" are steady instructions; these are not.
 _COUNT = re.compile(
-    rf"\b{_COUNTED}\s*(?:number|count(?:er)?|#)\s*(?:is\s*)?[:=]?\s*#?\d"
-    rf"|\b\d[\d,]*\s+{_COUNTED}s?\s+(?:are\s+)?(?:left|remain(?:ing)?|used|so far)\b"
+    rf"\b{_COUNTED}\s*(?:number|count(?:er)?|#)\s*+(?:is\s*+)?[:=]?\s*#?\d"
+    rf"|\b\d[\d,]{{0,31}}\s+{_COUNTED}s?\s+(?:are\s+)?(?:left|remain(?:ing)?|used|so far)\b"
     rf"|\b{_COUNTED}s?\s+(?:left|remaining|used|so far)\s*[:=]\s*\d",
     re.IGNORECASE,
 )

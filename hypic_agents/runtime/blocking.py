@@ -30,14 +30,20 @@ class BlockingVerbs(ABC):
         self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
     ) -> Completion:
         """Answer one prompt. Raises what :meth:`submit` raises, or the request's own error."""
-        return self._finish(self.submit(prompt, sampling, policy))
+        return self.generate_batch([prompt], sampling, policy)[0]
 
     def generate_batch(
         self, prompts: Sequence[Prompt], sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None
     ) -> list[Completion]:
-        """Answer several prompts together, in the order given."""
-        requests = [self.submit(prompt, sampling, policy) for prompt in prompts]
-        return [self._finish(request) for request in requests]
+        """Answer several prompts together, in the order given. Where one fails, all are given up."""
+        requests: list[Request] = []
+        try:
+            for prompt in prompts:
+                requests.append(self.submit(prompt, sampling, policy))  # noqa: PERF401  known, if a later one is refused
+            return [self._finish(request) for request in requests]
+        finally:
+            for request in requests:
+                self.cancel(request)
 
     def stream(
         self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None

@@ -141,6 +141,8 @@ class Builder:
 
     def _send(self, ticket: Ticket) -> None:
         """Submit what this ticket misses, nobody has submitted, and has its prefix."""
+        if ticket.error is not None:
+            return
         jobs = []
         coming = {f.build.token_ids for f in ticket.missing.values() if f.build.is_prefix}
         for flight in ticket.missing.values():

@@ -38,6 +38,10 @@ class ColdEntries:
 
     def is_ready(self, request: Request) -> bool:
         """Whether its entries are there. A request that cannot have them fails."""
+        if request.id not in self._tickets:  # Ctrl-C struck between its admission and its ticket
+            self.begin([request])
+            if request.done:
+                return False
         ticket = self._tickets[request.id]
         if ticket.error is not None:
             request.fail(as_hypic(ticket.error))

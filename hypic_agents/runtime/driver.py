@@ -6,6 +6,7 @@ blocks and no token costs a change of thread.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,6 +19,7 @@ from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.jobs import Event, Job
 
 T = TypeVar("T")
+LOG = logging.getLogger("hypic_agents.driver")
 
 _CLOSED = "the engine was closed; create a new one"
 
@@ -113,8 +115,7 @@ class EngineDriver:
     def _drop(self, job: Job) -> None:
         if job in self._jobs:
             self._jobs.remove(job)
-            assert job.request is not None
-            self.engine.cancel(job.request)
+            self._cancel(job)
 
     def _deliver(self, job: Job) -> bool:
         """Tell what is new; True at the end."""
@@ -138,14 +139,19 @@ class EngineDriver:
         try:
             job.sink(event)
         except RuntimeError:  # the event loop of the caller is closed
-            if job.request is not None:
-                self.engine.cancel(job.request)
+            self._cancel(job)
             return True
         return event.last
 
     def _fail_all(self, make: Callable[[], HypicError]) -> None:
         jobs, self._jobs = self._jobs, []
         for job in jobs:
-            assert job.request is not None
-            self.engine.cancel(job.request)
+            self._cancel(job)
             self._tell(job, Event(error=make()))
+
+    def _cancel(self, job: Job) -> None:
+        try:
+            if job.request is not None:
+                self.engine.cancel(job.request)
+        except Exception:
+            LOG.exception("a request was given up, and what it held may stay")

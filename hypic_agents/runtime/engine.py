@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from threading import RLock
 from typing import Self
@@ -42,6 +43,8 @@ from hypic_agents.runtime.schedule import Schedule
 from hypic_agents.runtime.stores import make_store
 from hypic_agents.runtime.workers.contract import ColdPrefillPool
 from hypic_agents.runtime.workers.factory import make_pool
+
+_WAIT_S = 0.05
 
 
 class Engine(BlockingVerbs):
@@ -222,8 +225,14 @@ class Engine(BlockingVerbs):
 
     def warm_up(self, timeout_s: float = 300.0) -> int:
         """Wait until the workers of ``EngineConfig.cold_prefill`` are ready; returns how many are. Nothing needs it."""
-        with self._lock:
-            return self._pool.warm_up(timeout_s)
+        until = time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                ready, settled = self._pool.warm_up(0.0), self._pool.settled
+            left = until - time.monotonic()
+            if settled or left <= 0:
+                return ready
+            self._pool.wait(min(left, _WAIT_S))  # outside the lock: others may submit, step and close
 
     def close(self) -> None:
         """Cancel what runs and refuse new requests. A store that the engine made is written out and closed."""

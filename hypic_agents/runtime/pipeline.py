@@ -6,6 +6,7 @@ idle capacity only: where a worker has nothing to do, the time costs nobody anyt
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -18,27 +19,35 @@ from hypic_agents.runtime.prefix_checkpoints import PrefixCheckpoints
 from hypic_agents.runtime.request import Request
 from hypic_agents.runtime.state import RowState
 
+LOG = logging.getLogger("hypic_agents.pipeline")
 
-def leading_spans(plan: Plan, held: Collection[SegmentKey], fingerprint: str) -> int:
-    """How many of the plan's spans can be assembled, up to a live one, without an entry that is not held."""
+
+def leading_spans(plan: Plan, held: Collection[SegmentKey], fingerprint: str, start: int = 0) -> int:
+    """How many of the plan's spans can be assembled, up to a live one, without an entry that is not held.
+
+    Entries of spans among the first ``start`` tokens are not needed: their states are there.
+    """
     count = 0
     for i, span in enumerate(plan.spans):
         if isinstance(span, LiveSpan):
             count = i + 1
-        elif span.build.key(fingerprint) not in held:
+        elif span.end > start and span.build.key(fingerprint) not in held:
             return count
     return count
 
 
 class Pipeline:
-    """States of requests behind the spans that were assembled so far."""
+    """States of requests behind the spans that were assembled so far.
+
+    It only brings work forward: what fails here is left to the request's own pass.
+    """
 
     def __init__(self, model: HybridModel, fingerprint: str, checkpoints: PrefixCheckpoints, cold: ColdEntries) -> None:
         self._model = model
         self._fingerprint = fingerprint
         self._checkpoints = checkpoints
         self._cold = cold
-        self._states: dict[int, RowState] = {}
+        self._states: dict[int, RowState | None] = {}  # None for a request that is not to be tried again
 
     def step(self, requests: Iterable[Request]) -> bool:
         """Run one request on over the spans whose entries have come; False if there was none, or no capacity idle."""
@@ -55,13 +64,25 @@ class Pipeline:
             self._states.pop(request.id, None)
 
     def _run_on(self, request: Request) -> bool:
+        if request.id in self._states and self._states[request.id] is None:
+            return False
+        try:
+            return self._assemble(request)
+        except Exception as error:  # noqa: BLE001  the request's own pass fails it, or does better
+            LOG.warning("a request was not assembled ahead: %s: %s", type(error).__name__, error)
+            self._states[request.id] = None  # a pass that failed may have changed what it continued
+            return False
+
+    def _assemble(self, request: Request) -> bool:
         ticket = self._cold.waiting(request)
         if ticket is None or request.plan.policy.prefix:
             return False
-        count = leading_spans(request.plan, ticket.held, self._fingerprint)
         known = self._states.get(request.id)
-        done = self._checkpoints.begin(request).start if known is None else known.length
-        if not count or request.plan.spans[count - 1].end <= done or count < 2:
+        start = self._checkpoints.begin(request).start
+        done = start if known is None else known.length
+        count = leading_spans(request.plan, ticket.held, self._fingerprint, start)
+        # The last span is for the request's own pass, whatever else that waits for.
+        if not 2 <= count < len(request.plan.spans) or request.plan.spans[count - 1].end <= done:
             return False
         plan = replace(request.plan, spans=request.plan.spans[:count])
         row = assembly_row(plan, request.prompt.token_ids, ticket.held, self._fingerprint, past=self.past(request))

@@ -5,15 +5,14 @@ A plan never depends on what is cached, so a cold request and a warm one run the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypic_agents.core import Prompt, Scope, SegmentSpan
-from hypic_agents.runtime.cache.key import SegmentKey, build_recipe, digest_ids
-from hypic_agents.runtime.lead import find_leads
-from hypic_agents.runtime.pointed import Part, choose_pointed
+from hypic_agents.runtime.cache.key import RunningDigest, SegmentKey, build_recipe, digest_ids, narrowest
+from hypic_agents.runtime.lead import Lead, find_leads
+from hypic_agents.runtime.pointed import find_pointed
 from hypic_agents.runtime.policy import ReusePolicy
-from hypic_agents.runtime.seam import Interior, cut, find_interior
+from hypic_agents.runtime.seam import Interior, find_pieces
 
 MIN_PREFIX = 8
 MAX_HEADER = 8
@@ -29,7 +28,10 @@ class Build:
         head: Where the interior, and with it keys and values, begins in ``token_ids``.
         map_from: Where the affine map begins: ``head``, or the segment's first token for the published code's rule.
         prefix_ids: Tokens the segment is built behind; empty if it is built alone.
+        scope: Who may see all that shapes the entry.
+        depends_on: Sources of what else shapes it.
         is_prefix: An exact prefix checkpoint: the state itself is kept, no map.
+        prefix_digest: Of ``prefix_ids``; computed if it is not given.
     """
 
     token_ids: tuple[int, ...]
@@ -41,13 +43,16 @@ class Build:
     version: str = ""
     depends_on: tuple[tuple[str, str], ...] = ()
     is_prefix: bool = False
+    prefix_digest: str = field(default="", compare=False, repr=False)
     recipe: str = field(init=False)
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         # Hashed once, when the plan is made: every later look at the key is cheap.
         kind = "prefix" if self.is_prefix else "segment"
-        recipe = build_recipe(prefix_ids=self.prefix_ids, kind=kind, head=self.head, map_from=self.map_from)
+        if self.prefix_ids and not self.prefix_digest:
+            object.__setattr__(self, "prefix_digest", digest_ids(self.prefix_ids))
+        recipe = build_recipe(prefix=self.prefix_digest, kind=kind, head=self.head, map_from=self.map_from)
         object.__setattr__(self, "recipe", recipe)
         object.__setattr__(self, "digest", digest_ids(self.token_ids))
 
@@ -115,8 +120,8 @@ class Plan:
 def make_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
     """Decide which positions are live and which are reused. The last position is always live."""
     if policy.exact:
-        live = tuple(SegmentNote(span, None, "policy is exact") for span in prompt.spans)
-        return Plan((LiveSpan(0, len(prompt)),), live, policy)
+        exact = tuple(SegmentNote(span, None, "policy is exact") for span in prompt.spans)
+        return Plan((LiveSpan(0, len(prompt)),), exact, policy)
     if policy.prefix:
         return _prefix_plan(prompt, policy)
     spans = list(prompt.spans)
@@ -131,9 +136,10 @@ def make_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
         if span.segment.kind in policy.live_kinds
     ]
     spans = [span for span in spans if span.segment.kind not in policy.live_kinds]
-    pieces = [_pieces(span, policy, len(prompt), first=i == 0) for i, span in enumerate(spans)]
-    pointed = _pointed(prompt, policy, spans, pieces)
-    leads = find_leads(prompt, spans, prefix.end if prefix is not None else 0, policy.lead_max)
+    pieces = [find_pieces(span, policy, len(prompt), first=i == 0) for i, span in enumerate(spans)]
+    pointed = find_pointed(prompt, policy, spans, pieces)
+    live = [note.span for note in said]
+    leads = find_leads(prompt, spans, prefix.end if prefix is not None else 0, policy.lead_max, live)
     notes += said
     for span, one, lead in zip(spans, pieces, leads, strict=True):
         if isinstance(one, str):
@@ -148,47 +154,27 @@ def make_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
     return Plan(_fill([one for note in notes for one in note.pieces], len(prompt)), tuple(notes), policy)
 
 
-def _pieces(span: SegmentSpan, policy: ReusePolicy, prompt_len: int, *, first: bool) -> tuple[Interior, ...] | str:
-    interior = find_interior(span, policy, first=first)
-    if isinstance(interior, str):
-        return interior
-    if interior.end >= prompt_len:
-        return "nothing stands behind it"
-    return cut(interior, policy.piece_len)
-
-
-def _pointed(
-    prompt: Prompt, policy: ReusePolicy, spans: Sequence[SegmentSpan], pieces: Sequence[tuple[Interior, ...] | str]
-) -> frozenset[Interior]:
-    """What could be reused and is recomputed, because the question points at it."""
-    budget = int(policy.recompute_pointed * len(prompt))
-    if not budget:
-        return frozenset()
-    found = [
-        (span, piece)
-        for span, one in zip(spans, pieces, strict=True)
-        if not isinstance(one, str)
-        for piece in one
-        if piece.end - piece.start <= policy.recompute_max_len
-    ]
-    parts = [Part(piece.start, piece.end, span.start) for span, piece in found]
-    return frozenset(found[i][1] for i in choose_pointed(prompt, parts, budget))
-
-
 def _reused(
-    span: SegmentSpan, interior: Interior, policy: ReusePolicy, condition: Build | None, lead: tuple[int, ...]
+    span: SegmentSpan, interior: Interior, policy: ReusePolicy, condition: Build | None, lead: Lead
 ) -> ReusedSpan:
-    segment = span.segment
-    head = len(lead) + interior.head
+    segment, scope = span.segment, span.segment.scope
+    # What is built behind a text is for those who may see both; where it is not known who does, it is built alone.
+    if condition is not None:
+        joint = narrowest([scope, condition.scope])
+        scope, condition = (joint, condition) if joint is not None else (scope, None)
+    joint = narrowest([scope, *lead.scopes])
+    scope, lead = (joint, lead) if joint is not None else (scope, Lead())
+    head = len(lead.token_ids) + interior.head
     build = Build(
-        token_ids=lead + span.token_ids[: interior.stop],
+        token_ids=lead.token_ids + span.token_ids[: interior.stop],
         head=head,
-        map_from=len(lead) if policy.count_seam_twice else head,
+        map_from=len(lead.token_ids) if policy.count_seam_twice else head,
         prefix_ids=condition.token_ids if condition else (),
-        scope=segment.scope,
+        scope=scope,
         source_id=segment.source_id,
         version=segment.version,
-        depends_on=((condition.source_id, condition.version),) if condition else (),
+        depends_on=((condition.source_id, condition.version), *lead.sources) if condition else lead.sources,
+        prefix_digest=condition.digest if condition else "",
     )
     return ReusedSpan(interior.start, interior.end, build)
 
@@ -197,22 +183,31 @@ def _first_system(prompt: Prompt) -> ReusedSpan | None:
     """The prompt's beginning up to the end of a leading system segment: an exact prefix.
 
     None where more than a role header stands before the segment: the builder leaves clocks and ids live, and a prefix
-    that took them in would be another one for every request.
+    that took them in would be another one for every request. A role header is the chat template's, and nobody's text.
     """
     if not prompt.spans or prompt.spans[0].segment.kind != "system" or prompt.spans[0].start > MAX_HEADER:
         return None
     end = prompt.spans[0].end
     if end < MIN_PREFIX or end >= len(prompt):
         return None
-    return _prefix_span(prompt, 0, end, prompt.spans[0])
+    return _prefix_span(prompt, 0, end, prompt.spans[0], prompt.spans[0].segment.scope)
 
 
-def _prefix_span(prompt: Prompt, start: int, end: int, span: SegmentSpan) -> ReusedSpan:
+def _prefix_span(
+    prompt: Prompt, start: int, end: int, span: SegmentSpan, scope: Scope, before_digest: str = ""
+) -> ReusedSpan:
     segment = span.segment
-    before = prompt.token_ids[:start]
-    sources = tuple((s.segment.source_id, s.segment.version) for s in prompt.spans if s.end <= start)
     build = Build(
-        prompt.token_ids[start:end], 0, 0, before, segment.scope, segment.source_id, segment.version, sources, True
+        token_ids=prompt.token_ids[start:end],
+        head=0,
+        map_from=0,
+        prefix_ids=prompt.token_ids[:start],
+        scope=scope,
+        source_id=segment.source_id,
+        version=segment.version,
+        depends_on=tuple((s.segment.source_id, s.segment.version) for s in prompt.spans if s.end < end),
+        is_prefix=True,
+        prefix_digest=before_digest,
     )
     return ReusedSpan(start, end, build)
 
@@ -221,13 +216,20 @@ def _prefix_plan(prompt: Prompt, policy: ReusePolicy) -> Plan:
     """One checkpoint at the end of every segment span: each is reusable only behind all before it."""
     notes: list[SegmentNote] = []
     at = 0
+    scopes = set() if prompt.scope is None else {prompt.scope}
+    before, before_digest = RunningDigest(), ""
     for span in prompt.spans:
+        scopes.add(span.segment.scope)
+        scope = narrowest(scopes)
         if span.end >= len(prompt):
             notes.append(SegmentNote(span, None, "nothing stands behind it"))
         elif span.end - at < MIN_PREFIX:
             notes.append(SegmentNote(span, None, "too short"))
+        elif scope is None:
+            notes.append(SegmentNote(span, None, "it stands behind texts of another scope"))
         else:
-            notes.append(SegmentNote(span, _prefix_span(prompt, at, span.end, span)))
+            notes.append(SegmentNote(span, _prefix_span(prompt, at, span.end, span, scope, before_digest)))
+            before_digest = before.extend(prompt.token_ids[at : span.end])
             at = span.end
     return Plan(_fill([one for note in notes for one in note.pieces], len(prompt)), tuple(notes), policy)
 

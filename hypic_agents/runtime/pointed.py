@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hypic_agents.core import Prompt
+from hypic_agents.core import Prompt, SegmentSpan
+from hypic_agents.runtime.policy import ReusePolicy
+from hypic_agents.runtime.seam import Interior
 
 # Single tokens say little where a name has several, longer runs are rarely repeated word for word.
 _RUN_LENS: Final = (1, 2, 3)
@@ -28,6 +30,24 @@ class Part:
     start: int
     end: int
     segment_start: int
+
+
+def find_pointed(
+    prompt: Prompt, policy: ReusePolicy, spans: Sequence[SegmentSpan], pieces: Sequence[tuple[Interior, ...] | str]
+) -> frozenset[Interior]:
+    """What of the spans' pieces could be reused and is recomputed, because the question points at it."""
+    budget = int(policy.recompute_pointed * len(prompt))
+    if not budget:
+        return frozenset()
+    found = [
+        (span, piece)
+        for span, one in zip(spans, pieces, strict=True)
+        if not isinstance(one, str)
+        for piece in one
+        if piece.end - piece.start <= policy.recompute_max_len
+    ]
+    parts = [Part(piece.start, piece.end, span.start) for span, piece in found]
+    return frozenset(found[i][1] for i in choose_pointed(prompt, parts, budget))
 
 
 def choose_pointed(prompt: Prompt, parts: Sequence[Part], budget: int) -> frozenset[int]:

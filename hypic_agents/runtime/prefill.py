@@ -19,7 +19,6 @@ from hypic_agents.runtime.models.payloads import captured_payloads, captured_sta
 from hypic_agents.runtime.pipeline import Pipeline
 from hypic_agents.runtime.plan import Build, Plan, ReusedSpan
 from hypic_agents.runtime.prefix_checkpoints import PrefixCheckpoints
-from hypic_agents.runtime.prefix_pages import take_snapshot
 from hypic_agents.runtime.request import Request, make_report, reused_keys
 from hypic_agents.runtime.workers.contract import ColdPrefillPool
 
@@ -140,7 +139,7 @@ class Prefill:
             self.cold.drop(tickets)
         now = time.perf_counter()
         for r, layers in captured_states(result.batch).items():
-            self._checkpoints.keep_message(requests[r], take_snapshot(layers), states[r])
+            self._checkpoints.keep_message(requests[r], layers, states[r])
         for request, state, one, ticket in zip(requests, states, begun, tickets, strict=True):
             used = reused_keys(request.plan, self._fingerprint, one.start)
             # Entries count as cold for the first request that named them and as hits for others that waited for them.

@@ -6,6 +6,10 @@ the chat template makes of the answer; and at the end of what it generated, wher
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 
 from hypic_agents.runtime.cache.base import SegmentStore
@@ -15,7 +19,9 @@ from hypic_agents.runtime.cache.prefix_base import PrefixStats, Symbol
 from hypic_agents.runtime.prefix_beginning import MIN_CHECKPOINT, Beginning, Continuation, find_beginning
 from hypic_agents.runtime.prefix_pages import KVPages, StateSnapshot, draw_pages, page_bytes, resume, take_snapshot
 from hypic_agents.runtime.request import Request
-from hypic_agents.runtime.state import RowState
+from hypic_agents.runtime.state import LinearState, RowState
+
+LOG = logging.getLogger("hypic_agents.prefix")
 
 # Room for the first tokens of the answer, so that the buffers need not grow at once.
 _ROOM = 64
@@ -32,9 +38,10 @@ class PrefixCheckpoints:
     def __init__(self, store: SegmentStore, budget_bytes: int) -> None:
         self._store = store
         self._enabled = budget_bytes > 0
-        self._tree: PrefixTree[KVPages, StateSnapshot] = PrefixTree(budget_bytes)
+        self._tree: PrefixTree[KVPages, StateSnapshot] = PrefixTree(budget_bytes, version_order=store.version_order)
         self._lock = Lock()
         self._followed = store.epoch
+        self._failed = 0
 
     def begin(self, request: Request) -> Continuation:
         """Look up what a request continues from, once."""
@@ -50,11 +57,13 @@ class PrefixCheckpoints:
         capacity = len(request.prompt) + min(request.sampling.max_tokens, _ROOM)
         return resume(match.state, match.pages, match.length, capacity)
 
-    def keep_message(self, request: Request, snapshot: StateSnapshot, state: RowState) -> None:
-        """Keep the checkpoint at ``capture_at``: its states, and the row's keys and values as far as it reaches."""
+    def keep_message(self, request: Request, layers: Sequence[LinearState | None], state: RowState) -> None:
+        """Keep the checkpoint at ``capture_at``: states there, and the row's keys and values as far as it reaches."""
         one = request.continuation
         if one is not None and one.beginning is not None:
-            self._keep(one.beginning, one.beginning.symbols[: one.capture_at], snapshot, state, one.since)
+            with self._optional():
+                symbols = one.beginning.symbols[: one.capture_at]
+                self._keep(one.beginning, symbols, take_snapshot(layers), state, one.since)
 
     def keep_answer(self, request: Request) -> None:
         """Keep the checkpoint at the end of a finished request, and let go of its state."""
@@ -64,9 +73,10 @@ class PrefixCheckpoints:
             return
         if state.length <= len(request.prompt):
             return  # a single token, which was not computed: the end of the message before serves as well
-        # The last token that was chosen was not computed any more.
-        symbols = (*one.beginning.symbols, *request.token_ids)[: state.length]
-        self._keep(one.beginning, symbols, take_snapshot(state.layers), state, one.since)
+        with self._optional():
+            # The last token that was chosen was not computed any more.
+            symbols = (*one.beginning.symbols, *request.token_ids)[: state.length]
+            self._keep(one.beginning, symbols, take_snapshot(state.layers), state, one.since)
 
     def invalidate(
         self, *, source_id: str | None, version_before: str | None, tenant: str | None, group: str | None
@@ -93,7 +103,9 @@ class PrefixCheckpoints:
 
     def stats(self) -> PrefixStats:
         """A consistent snapshot."""
-        return self._tree.stats()
+        stats = self._tree.stats()
+        with self._lock:
+            return replace(stats, rejected=stats.rejected + self._failed)
 
     def _look_up(self, request: Request) -> Continuation:
         beginning = find_beginning(request.prompt, request.plan, request.eos_token_ids) if self._enabled else None
@@ -115,6 +127,16 @@ class PrefixCheckpoints:
                 self._tree.withdraw(None)
                 self._followed = epoch
             return self._tree.epoch
+
+    @contextmanager
+    def _optional(self) -> Iterator[None]:
+        """What fails inside costs a checkpoint and nothing else: the request has its answer without one."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  memory that ran out, most likely
+            with self._lock:
+                self._failed += 1
+            LOG.warning("a prefix checkpoint was not kept: %s: %s", type(error).__name__, error)
 
     def _keep(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from hypic_agents.core import SamplingParams
 from hypic_agents.errors import InvalidInput
+
+# Logits divided by less may leave the range of float32.
+MIN_TEMPERATURE: Final = 1e-8
 
 
 class TokenMask(Protocol):
@@ -46,8 +50,8 @@ def check_sampling(params: SamplingParams) -> None:
     """Raises InvalidInput where a value is out of range."""
     if params.max_tokens < 1:
         raise InvalidInput(f"max_tokens={params.max_tokens}: use 1 or more")
-    if not params.temperature >= 0:
-        raise InvalidInput(f"temperature={params.temperature}: use 0 (greedy) or more")
+    if params.temperature != 0 and not MIN_TEMPERATURE <= params.temperature < math.inf:
+        raise InvalidInput(f"temperature={params.temperature}: use 0 (greedy), or a number from {MIN_TEMPERATURE:g} on")
     if not 0 < params.top_p <= 1:
         raise InvalidInput(f"top_p={params.top_p}: use a value above 0 and at most 1")
     if any(not text for text in params.stop):

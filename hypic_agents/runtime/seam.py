@@ -60,3 +60,13 @@ def cut(interior: Interior, piece_len: int) -> tuple[Interior, ...]:
     shift = interior.start - interior.head
     edges = (interior.head, *cuts, interior.stop)
     return tuple(Interior(a, b, a + shift, b + shift) for a, b in pairwise(edges))
+
+
+def find_pieces(span: SegmentSpan, policy: ReusePolicy, prompt_len: int, *, first: bool) -> tuple[Interior, ...] | str:
+    """The parts of a span that are reused, in order; or why none is."""
+    interior = find_interior(span, policy, first=first)
+    if isinstance(interior, str):
+        return interior
+    if interior.end >= prompt_len:
+        return "nothing stands behind it"
+    return cut(interior, policy.piece_len)

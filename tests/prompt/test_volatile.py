@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hypic_agents.core import Prompt, Segment
@@ -15,11 +17,14 @@ VOLATILE = {
     "date = 2026-01-05": TIME,
     "[2026-01-05T15:09]": TIME,
     "Request 1767625760000.": TIME,
+    "The conversation id is some-long-name-before-its-only-number-1.": ID,
     "Session 123e4567-e89b-12d3-a456-426614174000.": ID,
     "Your session id is a81f-77.": ID,
     "trace_id=00f067aa0ba902b7": ID,
     "Message number 12.": COUNT,
     "You have 1,200 tokens left.": COUNT,
+    "You have 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1 tokens left.": COUNT,
+    "Step   count   is   :   #4": COUNT,
     "Steps remaining: 4": COUNT,
     "This is request #7.": COUNT,
 }
@@ -45,6 +50,38 @@ def test_what_changes_with_every_request_is_cut_out(volatile: str) -> None:
 )
 def test_steady_texts_stay_whole(text: str) -> None:
     assert steady_pieces(text) == [text]
+
+
+@pytest.mark.parametrize(
+    ("head", "filling"),
+    [
+        *(
+            ("", filling)
+            for filling in ("1", "1,", "1,,", "1 ", "1:", "1-", "a", "0a-", " ", ":", "-", "_1,", "1 jan ")
+        ),
+        *(("", filling) for filling in ("session-id-", "session id ", "step ", "step#", "1 tokens ", "tokens left ")),
+        *(
+            (head, filling)
+            for head in ("session id", "session id is", "step", "step count", "step count is", "step #", "1", "1 token")
+            for filling in (" ", "\t ", "a", "1", "-", ":", "is ", "1,")
+        ),
+        ("tokens left", " "),
+        ("10 tokens are", " "),
+    ],
+)
+def test_one_long_sentence_takes_a_time_linear_in_it(head: str, filling: str) -> None:
+    def cost(length: int) -> float:
+        text = head + (filling * length)[:length] + "x"
+        times = []
+        for _ in range(3):
+            begun = time.process_time()
+            steady_pieces(text)
+            times.append(time.process_time() - begun)
+        return min(times)
+
+    # Four times as long: 4 times the cost where it is linear, 16 times where it is quadratic.
+    short, long = 4_000, 16_000
+    assert cost(long) <= 8 * cost(short) + 0.004
 
 
 @pytest.mark.parametrize(("volatile", "reason"), VOLATILE.items())

@@ -56,6 +56,23 @@ def text_of(chunks: list[StreamChunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
+def test_a_request_that_cannot_be_cancelled_cleanly_does_not_end_the_thread(
+    backend: EmbeddedBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("its worker cannot be reached")
+
+    stream = backend.stream(ask(max_tokens=400))
+    next(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.engine, "cancel", broken)
+        stream.close()  # type: ignore[attr-defined]
+        driver = backend._running()
+        assert driver.call(lambda: len(driver._jobs)).result(30) == 0
+    assert "its worker cannot be reached" in caplog.text
+    assert backend.generate(ask()).token_ids
+
+
 async def test_all_four_ways_give_one_answer(backend: EmbeddedBackend) -> None:
     request = ask()
     expected = engine().generate(backend.prompt(request), request.sampling)

@@ -32,7 +32,7 @@ def test_bad_input_is_refused_before_anything_is_computed() -> None:
         one.generate(some_prompt(), policy="nothing")
     with pytest.raises(InvalidInput, match="1024"):
         one.generate(Prompt((5, 1024)))
-    for bad in ({"max_tokens": 0}, {"temperature": -1.0}, {"top_p": 0.0}, {"stop": ("",)}):
+    for bad in ({"max_tokens": 0}, {"temperature": -1.0}, {"temperature": 1e-40}, {"top_p": 0.0}, {"stop": ("",)}):
         with pytest.raises(InvalidInput):
             one.generate(some_prompt(), SamplingParams(**bad))  # type: ignore[arg-type]
     stats = one.stats()

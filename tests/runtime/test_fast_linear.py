@@ -49,6 +49,9 @@ def test_long_products_go_to_onednn_and_short_ones_do_not(monkeypatch: pytest.Mo
         calls.clear()
         layer.bfloat16()(torch.randn(64, 256).bfloat16())
         assert not calls
+    with torch.no_grad(), pytest.raises(RuntimeError, match="dtype"):
+        layer.float()(torch.randn(64, 256).bfloat16())
+    assert not calls, "PyTorch's own product says what is wrong"
     layer.float()(torch.randn(64, 256))
     assert not calls, "gradients go through PyTorch's own product"
 

@@ -25,6 +25,6 @@ def test_the_first_turn_and_later_ones_lead_alike(builder: PromptBuilder, system
         spans, start = prompt.spans[is_first:], prompt.spans[0].end if is_first else 0
         leads = find_leads(prompt, spans, start, 5)
         assert len(leads) == len(SHEETS) and len(set(leads)) == 1
-        found.append(leads[0])
+        found.append(leads[0].token_ids)
     assert found[0] == found[1]
     assert 3 <= len(found[0]) <= 5

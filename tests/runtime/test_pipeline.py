@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from hypic_agents.core import Prompt, SamplingParams
+from hypic_agents.core import Prompt, SamplingParams, Scope, Segment, SegmentSpan
+from hypic_agents.runtime.batch import Row
+from hypic_agents.runtime.models.hybrid import ForwardResult, HybridModel
 from hypic_agents.runtime.pipeline import leading_spans
 from hypic_agents.runtime.request import Request
 from hypic_agents.runtime.workers.contract import BuildJob, Built
@@ -15,6 +18,7 @@ from hypic_agents.runtime.workers.local import LocalPool
 from tests.runtime.models import FAMILIES, engine, hybrid, make_prompt, segment_ids
 
 ANSWER = SamplingParams(max_tokens=8)
+BROKEN = 1  # a token of no segment
 
 
 class SlowPool(LocalPool):
@@ -25,17 +29,15 @@ class SlowPool(LocalPool):
     def __init__(self, family: str) -> None:
         super().__init__(hybrid(family), 32_768)
         self._jobs: list[BuildJob] = []
+        self._busy = False
 
     def submit(self, jobs: Sequence[BuildJob]) -> None:
         self._jobs += jobs
 
     def poll(self) -> list[Built]:
-        jobs, self._jobs = self._jobs[:1], self._jobs[1:]
         # Builder polls until there is nothing; a real pool has nothing until its workers have.
-        self._jobs, self._later = ([], self._jobs) if jobs else (self._later, [])
-        return self.compute(jobs)
-
-    _later: list[BuildJob] = []  # noqa: RUF012  replaced, never changed
+        self._busy = bool(self._jobs) and not self._busy
+        return self.compute([self._jobs.pop(0)]) if self._busy else []
 
 
 def prompt_of(seed: int, *, system: bool) -> Prompt:
@@ -80,6 +82,66 @@ def test_a_cancelled_request_leaves_no_state() -> None:
     assert one.stats().pinned == 0
 
 
+def test_law_10_a_pass_ahead_that_fails_is_left_to_the_request_s_own(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everything that continues a state fails once; and one request fails always."""
+    prompts = [prompt_of(seed, system=True) for seed in (6, 7, 8)]
+    prompts[1] = replace(prompts[1], token_ids=(*prompts[1].token_ids[:-1], BROKEN))
+    expected = [engine().generate(prompt, ANSWER).token_ids for prompt in prompts]
+    one = engine()
+    one._prefill._builder._pool = SlowPool("qwen3_5")
+    real, ahead = HybridModel.forward, one._prefill.pipeline
+    failures: list[int] = []
+
+    def forward(self: HybridModel, rows: Sequence[Row]) -> ForwardResult:
+        result = real(self, rows)
+        if any(row.past is not None and row.logits_from == 0 for row in rows):
+            failures.append(len(rows))
+            raise MemoryError("no room")
+        if (result.batch.token_ids == BROKEN).any():
+            raise RuntimeError("broken on purpose")
+        return result
+
+    monkeypatch.setattr(HybridModel, "forward", forward)
+    requests = [one.submit(prompt, ANSWER) for prompt in prompts]
+    while not all(request.done for request in requests):
+        one.step()
+    assert requests[1].error is not None and "broken" in str(requests[1].error)
+    for i in (0, 2):
+        assert requests[i].completion is not None
+        assert requests[i].completion.token_ids == expected[i]
+    assert 1 <= len(failures) <= len(requests), "none is tried again"
+    assert "not assembled ahead: MemoryError: no room" in caplog.text
+    assert ahead._states == {}
+    assert one.stats().pinned == 0
+    one.store.check_integrity()
+
+
+def test_a_conversation_that_goes_on_is_assembled_ahead_too() -> None:
+    opening = replace(prompt_of(9, system=True), scope=Scope())
+    rng = random.Random(9)
+    one, off = engine(), engine(prefix_bytes=0)
+    first = one.generate(opening, ANSWER)
+    ids, spans = [*opening.token_ids, *first.token_ids, 5], list(opening.spans)
+    for length in (60, 80, 70):
+        part = segment_ids(rng, length)
+        spans.append(SegmentSpan(Segment(str(part)), part, len(ids), len(ids) + length, len(ids)))
+        ids += [*part, 5, 6]
+    turn = replace(opening, token_ids=(*ids, 7, 8, 9), spans=tuple(spans))
+    one._prefill._builder._pool = SlowPool("qwen3_5")
+    request = one.submit(turn, ANSWER)
+    lengths: set[int] = set()
+    while not request.done:
+        one.step()
+        state = one._prefill.pipeline._states.get(request.id)
+        lengths |= set() if state is None else {state.length}
+    assert len(lengths) >= 2, "it was assembled in several passes"
+    assert request.completion is not None
+    assert request.completion.report.prefix_tokens > len(opening)
+    assert request.completion.token_ids == off.generate(turn, ANSWER).token_ids
+
+
 def test_leading_spans_end_at_a_live_one() -> None:
     one = engine("qwen3_5")
     plan = one.plan(prompt_of(5, system=True))
@@ -91,3 +153,4 @@ def test_leading_spans_end_at_a_live_one() -> None:
     for n, count in enumerate(found[:-1], start=1):
         assert plan.spans[count].build.key(one.fingerprint) == keys[n]  # type: ignore[union-attr]
     assert leading_spans(plan, keys[1:], one.fingerprint) == 0, "the first is missing"
+    assert leading_spans(plan, keys[1:], one.fingerprint, plan.spans[0].end) == len(plan.spans), "and not needed"

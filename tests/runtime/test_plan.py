@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypic_agents.core import Prompt, Segment, SegmentKind, SegmentSpan
+from hypic_agents.core import Prompt, Scope, Segment, SegmentKind, SegmentSpan
 from hypic_agents.errors import InvalidPolicy
+from hypic_agents.runtime.cache.key import RunningDigest
 from hypic_agents.runtime.plan import LiveSpan, Plan, ReusedSpan, make_plan
 from hypic_agents.runtime.policy import PRESETS, ReusePolicy, parse_policy
 from hypic_agents.runtime.seam import MIN_INTERIOR
+from tests.runtime.models import make_prompt, segment_ids
 
 
 @st.composite
@@ -174,6 +179,114 @@ def test_conditioned_builds_name_their_prefix(prompt: Prompt) -> None:
     for build in plan.builds:
         if not build.is_prefix:
             assert build.prefix_ids == (prefixes[0].token_ids if prefixes else ())
+
+
+SCOPES = [Scope("a"), Scope("a", frozenset({"hr"})), Scope("a", frozenset({"hr", "legal"})), Scope("b")]
+
+
+def may_see(one: Scope, other: Scope) -> bool:
+    """Whether who is in ``one`` is in ``other``, whatever its groups mean."""
+    return one == other or other == Scope(one.tenant)
+
+
+@st.composite
+def scoped_prompts(draw: st.DrawFn) -> Prompt:
+    prompt = draw(prompts())
+    spans = tuple(
+        replace(s, segment=replace(s.segment, scope=draw(st.sampled_from(SCOPES)), source_id=str(i)))
+        for i, s in enumerate(prompt.spans)
+    )
+    return replace(prompt, spans=spans, scope=draw(st.sampled_from([None, *SCOPES])))
+
+
+@given(scoped_prompts(), policies)
+def test_law_6_who_finds_an_entry_may_see_all_that_shaped_it(prompt: Prompt, policy: ReusePolicy) -> None:
+    plan = make_plan(prompt, policy)
+    for note in plan.notes:
+        for piece in note.pieces:
+            build = piece.build
+            if policy.prefix:
+                before = [span for span in prompt.spans if span.end <= piece.end]
+                scopes = [span.segment.scope for span in before] + ([prompt.scope] if prompt.scope else [])
+            else:
+                before = [prompt.spans[0], note.span] if build.prefix_ids else [note.span]
+                scopes = [span.segment.scope for span in before]
+            assert all(may_see(build.scope, scope) for scope in scopes)
+            named = {build.source_id, *(source_id for source_id, _ in build.depends_on)}
+            assert named >= {span.segment.source_id for span in before}
+
+
+@given(prompts(), policies, st.sampled_from(SCOPES))
+def test_one_scope_changes_nothing_but_itself(prompt: Prompt, policy: ReusePolicy, scope: Scope) -> None:
+    spans = tuple(replace(span, segment=replace(span.segment, scope=scope)) for span in prompt.spans)
+    plan, scoped = (make_plan(p, policy) for p in (prompt, replace(prompt, spans=spans, scope=scope)))
+    assert [replace(build, scope=scope) for build in plan.builds] == list(scoped.builds)
+    assert [replace(build.key("m"), scope=scope) for build in plan.builds] == [b.key("m") for b in scoped.builds]
+
+
+@pytest.mark.parametrize(
+    ("system", "document", "own", "expected", "conditioned", "led"),
+    [
+        (SCOPES[0], SCOPES[0], SCOPES[0], SCOPES[0], True, True),
+        (SCOPES[1], SCOPES[0], None, SCOPES[1], True, True),
+        (SCOPES[0], SCOPES[1], None, SCOPES[1], True, True),
+        (SCOPES[0], SCOPES[0], SCOPES[1], SCOPES[1], True, True),
+        (SCOPES[1], SCOPES[2], None, SCOPES[2], False, True),
+        (SCOPES[3], SCOPES[0], SCOPES[3], SCOPES[0], False, False),
+        (SCOPES[3], SCOPES[0], SCOPES[1], SCOPES[1], False, True),
+    ],
+)
+def test_an_entry_is_conditioned_on_what_one_scope_may_see_with_it(
+    system: Scope, document: Scope, own: Scope | None, expected: Scope, conditioned: bool, led: bool
+) -> None:
+    first, sheet = tuple(range(100, 130)), tuple(range(200, 230))
+    prompt = Prompt(
+        (*first, 1, 2, *sheet, 3),
+        (
+            SegmentSpan(Segment("first", "system", scope=system), first, 0, 30, 0),
+            SegmentSpan(Segment("sheet", scope=document), sheet, 32, 62, 32),
+        ),
+        scope=own,
+    )
+    prefix, build = make_plan(prompt, PRESETS["hypic"]).builds
+    assert (prefix.scope, build.scope) == (system, expected)
+    assert build.prefix_ids == (first if conditioned else ())
+    assert build.token_ids == ((1, 2) if led else ()) + sheet[:28]
+
+
+@pytest.mark.parametrize("policy", ["hypic", "prefix"])
+def test_what_stands_before_many_segments_is_hashed_once(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+    real = RunningDigest.extend
+
+    def extend(self: RunningDigest, token_ids: Sequence[int]) -> str:
+        hashed.append(len(token_ids))
+        return real(self, token_ids)
+
+    monkeypatch.setattr(RunningDigest, "extend", extend)
+    rng = random.Random(1)
+    prompt = make_prompt([segment_ids(rng, 30) for _ in range(40)], system=segment_ids(rng, 900))
+    plan = make_plan(prompt, PRESETS[policy])
+    assert len(plan.builds) == 41
+    assert len(prompt) * 0.9 < sum(hashed) <= 2 * len(prompt)
+    again = [replace(build, prefix_digest="") for build in plan.builds]
+    assert [build.key("m") for build in again] == [build.key("m") for build in plan.builds]
+
+
+def test_a_lead_names_the_turn_that_it_is_part_of() -> None:
+    turn, sheet = tuple(range(100, 130)), tuple(range(200, 230))
+    said = Segment("turn", "turn", "chat", "3", SCOPES[1])
+    prompt = Prompt(
+        (9, *turn, 1, *sheet, 3),
+        (
+            SegmentSpan(said, turn, 1, 31, 1),
+            SegmentSpan(Segment("sheet", scope=SCOPES[0]), sheet, 32, 62, 32),
+        ),
+    )
+    (build,) = make_plan(prompt, PRESETS["hypic"].with_(lead_max=3)).builds
+    assert (build.token_ids[:3], build.scope, build.depends_on) == ((128, 129, 1), SCOPES[1], (("chat", "3"),))
+    (build,) = make_plan(prompt, PRESETS["hypic"].with_(lead_max=1)).builds
+    assert (build.token_ids[:1], build.scope, build.depends_on) == ((1,), SCOPES[0], ())
 
 
 @given(prompts())

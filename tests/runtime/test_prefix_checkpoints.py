@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from hypic_agents.core import Completion, Prompt, SamplingParams, Scope, Segment, SegmentSpan
 from hypic_agents.errors import InvalidInput
+from hypic_agents.runtime import prefix_checkpoints
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.state import KVBuffer, LinearState
@@ -54,18 +56,24 @@ class Turn:
     states: list[Tensor]
 
 
-def talk(one: Engine, turns: int = 4, seed: int = 0, policy: str = "hypic") -> list[Turn]:
-    """A conversation in which every other turn brings a document."""
+def talk(one: Engine, turns: int = 4, seed: int = 0, policy: str = "hypic", *, look: bool = True) -> list[Turn]:
+    """A conversation in which every other turn brings a document.
+
+    ``look`` takes the states as they are behind the prompt, which only an engine that nobody else steps can show.
+    """
     prompt = opening(seed)
     made = []
     for turn in range(turns):
         request = one.submit(prompt, SAMPLING, policy)
-        while request.state is None:
+        states = []
+        while look and request.state is None:
             one.step()
-        states = [
-            layer.recurrent_state.clone() if isinstance(layer, LinearState) else kv_of(layer, len(prompt))
-            for layer in request.state.layers
-        ]
+        if look:
+            assert request.state is not None
+            states = [
+                layer.recurrent_state.clone() if isinstance(layer, LinearState) else kv_of(layer, len(prompt))
+                for layer in request.state.layers
+            ]
         while not request.done:
             one.step()
         assert request.completion is not None
@@ -282,13 +290,46 @@ def test_law_10_a_failing_pass_spoils_no_checkpoint() -> None:
     one.prefixes.check_integrity()
 
 
+@pytest.mark.parametrize("name", ["take_snapshot", "draw_pages", "page_bytes"])
+@pytest.mark.parametrize("failing_call", [1, 2, 3, 4])
+def test_law_10_a_checkpoint_that_cannot_be_made_fails_no_request(
+    name: str, failing_call: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two requests: calls 1 and 2 are for the ends of their messages, 3 and 4 for those of their answers."""
+    one, off = engine(), engine(prefix_bytes=0)
+    real, calls = getattr(prefix_checkpoints, name), count(1)
+
+    def fail_once(*args: Any) -> Any:
+        if next(calls) == failing_call:
+            raise MemoryError("no room")
+        return real(*args)
+
+    prompts = [opening(seed) for seed in (1, 2)]
+    with monkeypatch.context() as patched:
+        patched.setattr(prefix_checkpoints, name, fail_once)
+        answers = one.generate_batch(prompts, SAMPLING)
+    assert ids_of(answers) == ids_of(off.generate_batch(prompts, SAMPLING))
+    assert next(calls) == 5
+    assert "not kept: MemoryError: no room" in caplog.text
+    one.prefixes.check_integrity()
+    stats = one.prefixes.stats()
+    assert (stats.inserts, stats.rejected) == (3, 1)
+    assert one.metrics().get("hypic_prefix_checkpoints") == 3
+    assert one.stats().pinned == 0
+    turns = [reply(prompt, done) for prompt, done in zip(prompts, answers, strict=True)]
+    again = one.generate_batch(turns, SAMPLING)
+    assert ids_of(again) == ids_of(off.generate_batch(turns, SAMPLING))
+    assert all(done.report.prefix_tokens > 0 for done in again)
+    one.prefixes.check_integrity()
+
+
 def test_threads_that_talk_at_once_answer_as_alone() -> None:
     one = engine(prefix_bytes=600_000)
-    expected = {seed: talk(engine(prefix_bytes=0), 2, seed) for seed in range(3)}
+    expected = {seed: talk(engine(prefix_bytes=0), 2, seed, look=False) for seed in range(3)}
     got: dict[int, list[Turn]] = {}
 
     def work(seed: int) -> None:
-        got[seed] = talk(one, 2, seed)
+        got[seed] = talk(one, 2, seed, look=False)
         one.invalidate(source_id=f"source {seed}")
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]

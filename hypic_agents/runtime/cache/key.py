@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -12,18 +12,44 @@ from hypic_agents.core import Scope
 
 def digest_ids(token_ids: Sequence[int]) -> str:
     """64 hex digits over the ids as little-endian 64-bit integers: the same on every machine."""
-    return blake2b(struct.pack(f"<{len(token_ids)}q", *token_ids), digest_size=32).hexdigest()
+    return RunningDigest().extend(token_ids)
 
 
-def build_recipe(*, prefix_ids: Sequence[int] = (), **fields: int | str) -> str:
+class RunningDigest:
+    """:func:`digest_ids` of a sequence that grows; each id is hashed once."""
+
+    def __init__(self) -> None:
+        self._hash = blake2b(digest_size=32)
+
+    def extend(self, token_ids: Sequence[int]) -> str:
+        """Append ids; the digest of all so far."""
+        self._hash.update(struct.pack(f"<{len(token_ids)}q", *token_ids))
+        return self._hash.hexdigest()
+
+
+def narrowest(scopes: Iterable[Scope]) -> Scope | None:
+    """Who may see what texts of these scopes shaped together; None if no one of them says so.
+
+    It is the one that every other equals, or is wider than as the whole of its tenant. Groups are names only: nobody
+    knows here whether who is in one is in another.
+    """
+    found = set(scopes)
+    grouped = [scope for scope in found if scope.groups]
+    if len({scope.tenant for scope in found}) != 1 or len(grouped) > 1:
+        return None
+    return grouped[0] if grouped else found.pop()
+
+
+def build_recipe(*, prefix: str = "", **fields: int | str) -> str:
     """Canonical text of everything but the tokens that changes a payload.
 
     Args:
-        prefix_ids: Tokens the segment was built behind (conditioned builds); none if it was built alone.
+        prefix: :func:`digest_ids` of the tokens that the segment was built behind (conditioned builds); empty if it was
+            built alone.
         fields: Policy fields that change the payload, such as ``head_seam=8, tail_seam=2``, in any order.
     """
     parts = [f"{name}={fields[name]!r}" for name in sorted(fields)]
-    return ",".join([*parts, f"prefix={digest_ids(prefix_ids) if prefix_ids else ''}"])
+    return ",".join([*parts, f"prefix={prefix}"])
 
 
 @dataclass(frozen=True, slots=True)

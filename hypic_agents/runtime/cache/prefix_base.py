@@ -60,7 +60,7 @@ class PrefixStats:
         inserts: Checkpoints that were kept.
         evictions: Kept checkpoints that left to make room.
         invalidated: Kept checkpoints that became unfindable before.
-        rejected: Checkpoints that were not kept: too large, or overtaken by an invalidation.
+        rejected: Checkpoints that were not kept: too large, overtaken by an invalidation, or their making failed.
         held_bytes: Bytes of states, keys and values, never above ``budget_bytes``.
         checkpoints: Kept checkpoints.
         tokens: Tokens whose keys and values are held; what beginnings share counts once.

@@ -74,6 +74,23 @@ class Node:
         return nodes
 
 
+def link_laws(nodes: Iterable[Node]) -> dict[str, bool]:
+    """Whether each of some nodes, of which none is a root, stands in its tree as it should, by law."""
+    links = [(node, node.parent) for node in nodes]
+    return {
+        "every leaf is a checkpoint": all(node.children or node.state is not None for node, _ in links),
+        "a node's texts begin among its tokens": all(
+            node.start <= start < node.end for node, _ in links for start, _, _ in node.sources
+        ),
+        "edges lead on without gaps": all(
+            node.symbols and parent is not None and node.start == parent.end for node, parent in links
+        ),
+        "children stand under their first token": all(
+            parent is not None and parent.children.get(node.symbols[0]) is node for node, parent in links
+        ),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """What an invalidation asks of an entry, said of a node seen in one of its scopes."""

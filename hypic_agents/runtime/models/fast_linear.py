@@ -24,7 +24,8 @@ class FastLinear(nn.Linear):
         if input.numel() * self.out_features < _MIN_PRODUCTS or torch.is_grad_enabled():
             return F.linear(input, self.weight, self.bias)
         weight = self.weight
-        if _PRODUCT is None or weight.dtype != torch.float32 or weight.device.type != "cpu":
+        is_float32 = input.dtype == weight.dtype == torch.float32
+        if _PRODUCT is None or not is_float32 or weight.device.type != "cpu":
             return F.linear(input, weight, self.bias)
         product: Tensor = _PRODUCT(input, weight, self.bias, "none", [], "")
         return product

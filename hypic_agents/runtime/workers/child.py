@@ -56,15 +56,16 @@ class Child:
         return None if self._process is None else self._process.pid
 
     def fileno(self) -> int:
-        return -1 if self._channel is None else self._channel.fileno()
+        channel = self._channel  # once: another thread may end the process meanwhile
+        return -1 if channel is None else channel.fileno()
 
     def start(self, now: float) -> None:
         """Spawn the process; it says when it is ready."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            ours.setblocking(False)
-            self._channel = Channel(ours)
-            try:
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                ours.setblocking(False)
+                self._channel = Channel(ours)
                 self._process = subprocess.Popen(  # noqa: S603  our own module by our own interpreter
                     [*self._command, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
@@ -72,8 +73,8 @@ class Child:
                     stdout=subprocess.DEVNULL,  # a command's output is the engine's alone
                     env=_environment(self.spec),
                 )
-            except OSError as error:
-                self._problem = f"it could not be started: {error}"
+        except OSError as error:
+            self._problem = f"it could not be started: {error}"
         self.state, self.due_s = "starting", now + self.spec.start_s
         self.prefixes.clear()
         self._send({"op": "load", "spec": asdict(self.spec)})
@@ -82,9 +83,18 @@ class Child:
         self._send({"op": "prefix", "name": name, "keep": keep}, fd)
         self.prefixes = {one for one in self.prefixes if one in keep} | {name}
 
-    def send_job(self, job: BuildJob, prefix: str | None) -> None:
+    def hold(self, job: BuildJob) -> None:
+        """The job is this process's from here on, whatever becomes of it."""
         self.state, self.sent_id, self.wanted = "busy", job.id, True
+
+    def send_job(self, job: BuildJob, prefix: str | None) -> None:
+        """Send the job.
+
+        Raises:
+            OSError: it cannot be written down; the process knows nothing of it.
+        """
         fd = write_file(encode_job(job))
+        self.hold(job)
         try:
             self._send({"op": "build", "id": job.id, "prefix": prefix}, fd)
         finally:

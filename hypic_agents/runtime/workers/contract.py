@@ -56,6 +56,11 @@ class WorkerSpec:
     max_restarts: int = 3
     backoff_s: float = 0.5
 
+    @property
+    def names_gpu(self) -> bool:
+        """Whether ``device`` is one certain GPU, which holds the model of one worker unless more are asked for."""
+        return self.device.startswith("cuda:")
+
 
 class DamagedPayload(Exception):
     """A payload arrived that is not what its worker made; the message says where it shows."""
@@ -143,6 +148,11 @@ class ColdPrefillPool(Protocol):
 
     def wait(self, timeout_s: float) -> None:
         """Return once ``poll`` may have news, at the latest after ``timeout_s``. Any thread, any number of them."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """Whether every worker is ready or given up, as far as ``warm_up`` or ``poll`` has heard."""
         ...
 
     def warm_up(self, timeout_s: float) -> int:

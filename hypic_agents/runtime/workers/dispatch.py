@@ -25,7 +25,8 @@ class Limits:
     Attributes:
         retries: How often a job may be begun again elsewhere before it is computed here.
         deadline_factor: A worker is late after this many times a job's predicted seconds,
-        deadline_floor_s: but never before this.
+        deadline_floor_s: but never before this. Both double each time that a worker was late with the job, and are
+            larger until a worker has finished its first.
     """
 
     retries: int = 2
@@ -39,6 +40,7 @@ class _Item:
 
     job: BuildJob
     retries: int = 0
+    late: int = 0
     problems: list[str] = field(default_factory=list)
     avoid: set[int] = field(default_factory=set)
 
@@ -91,10 +93,10 @@ class WorkerPool:
         return bool(self._group.idle) and not self._queue
 
     def submit(self, jobs: Sequence[BuildJob]) -> None:
-        hop_s = self._hop.seconds if self._hop_s is None else self._hop_s
         gauge = self.local_cost if len(self.local_cost) else self.worker_cost
         for job in jobs:
-            pays = pays_off(gauge.model.seconds(job.num_tokens, job.context), hop_s)
+            cost_s = gauge.model.seconds(job.num_tokens, job.context)
+            pays = self._hop.pays(cost_s) if self._hop_s is None else pays_off(cost_s, self._hop_s)
             (self._queue if pays else self._here).append(_Item(job))
         self._listen()
         self._hand_out()
@@ -116,14 +118,17 @@ class WorkerPool:
         if not self._here:
             self._group.wait(timeout_s)
 
+    @property
+    def settled(self) -> bool:
+        return len(self._group.idle) + len(self._errands) >= self._group.alive
+
     def warm_up(self, timeout_s: float) -> int:
         until = self._clock() + timeout_s
         while True:
             self._listen()
-            ready = len(self._group.idle) + len(self._errands)
             left = until - self._clock()
-            if ready >= self._group.alive or left <= 0:
-                return ready
+            if self.settled or left <= 0:
+                return len(self._group.idle) + len(self._errands)
             self._group.wait(min(left, 0.05))
 
     def cancel(self, job_ids: Sequence[int]) -> None:
@@ -156,12 +161,9 @@ class WorkerPool:
             item = self._next_for(worker)
             if item is not None:
                 self._queue.remove(item)
-                now, job = self._clock(), item.job
-                cost_s = self.worker_cost.model.seconds(job.num_tokens, job.context)
-                limits = self._limits
-                due_s = now + deadline_s(cost_s, factor=limits.deadline_factor, floor_s=limits.deadline_floor_s)
-                self._errands[worker] = _Errand(item, now, due_s)
-                self._group.send(worker, job)
+                now = self._clock()
+                self._errands[worker] = _Errand(item, now, now + self._patience(item))
+                self._group.send(worker, item.job)
         if self._queue and not self._errands:
             # Nobody works, and whoever is idle has failed at what is left.
             if not idle and self._group.trouble:
@@ -169,6 +171,16 @@ class WorkerPool:
                     item.problems.append(f"no worker was there: {self._group.trouble}")
             self._here += self._queue
             self._queue = []
+
+    def _patience(self, item: _Item) -> float:
+        """Seconds that a worker may take for a job.
+
+        What workers finished says nothing of those that are too slow to finish, so this process's own cost counts too.
+        """
+        job, limits = item.job, self._limits
+        cost_s = max(gauge.model.seconds(job.num_tokens, job.context) for gauge in (self.worker_cost, self.local_cost))
+        factor, floor_s = limits.deadline_factor, limits.deadline_floor_s
+        return deadline_s(cost_s, factor=factor, floor_s=floor_s, late=item.late, is_first=not len(self.worker_cost))
 
     def _next_for(self, worker: int) -> _Item | None:
         """The longest job of the owner with the fewest jobs at workers; of equal ones, the oldest."""
@@ -198,7 +210,8 @@ class WorkerPool:
             self._again(item, result.worker, problem)
             return
         job = item.job
-        self.worker_cost.add(Sample(job.num_tokens, result.build_s, job.context))
+        if result.build_s > 0:  # it was computed now, not fetched from where it was kept
+            self.worker_cost.add(Sample(job.num_tokens, result.build_s, job.context))
         self._hop.add(self._clock() - errand.sent_s - result.build_s)
         self._built.append(Built(job, payload, "worker", result.build_s, item.retries, tuple(item.problems)))
 
@@ -216,6 +229,7 @@ class WorkerPool:
                 errand.item = None
                 self._end(worker)
                 if item is not None:
+                    item.late += 1
                     self._again(item, worker, f"worker {worker} did not answer within {waited:.3g} s")
 
     def _end(self, worker: int) -> None:

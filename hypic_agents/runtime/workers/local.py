@@ -37,6 +37,10 @@ class LocalPool:
     def wait(self, timeout_s: float) -> None:
         """There is nobody to wait for."""
 
+    @property
+    def settled(self) -> bool:
+        return True
+
     def warm_up(self, timeout_s: float) -> int:  # noqa: ARG002  the contract's
         return 0
 

@@ -71,10 +71,14 @@ class ProcessWorkers:
     def send(self, worker: int, job: BuildJob) -> None:
         child = self._children[worker]
         assert child.state == "idle", f"worker {worker} is {child.state}"
-        prefix = self._shelf.name(job)
-        if prefix is not None and prefix not in child.prefixes:
-            child.send_prefix(prefix, self._shelf.fd(prefix), self._shelf.names())
-        child.send_job(job, prefix)
+        try:
+            prefix = self._shelf.name(job)
+            if prefix is not None and prefix not in child.prefixes:
+                child.send_prefix(prefix, self._shelf.fd(prefix), self._shelf.names())
+            child.send_job(job, prefix)
+        except OSError as error:  # no descriptor or memory is left
+            child.hold(job)
+            self._lose(worker, f"its job cannot be written down: {error}", self._clock())
 
     def poll(self) -> list[WorkerResult]:
         now = self._clock()
@@ -84,7 +88,7 @@ class ProcessWorkers:
             problem = child.broken(now)
             if problem:
                 self._lose(worker, problem, now)
-            elif child.state == "resting" and now >= child.due_s:
+            elif child.state == "resting" and now >= child.due_s and child.reap(0.0):
                 child.start(now)
         news, self._news = self._news, []
         return news
@@ -101,6 +105,7 @@ class ProcessWorkers:
 
     def abandon(self, worker: int) -> None:
         child = self._children[worker]
+        self._news = [one for one in self._news if one.worker != worker]
         if child.state in ("idle", "busy"):
             child.state = "idle"  # of its job nothing is told
             self._lose(worker, "ended by the pool", self._clock())
@@ -152,6 +157,6 @@ def _share_out(spec: WorkerSpec) -> list[WorkerSpec]:
     gpus = torch.cuda.device_count() if spec.device in ("auto", "cuda") else 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # A model's copy a worker: on a CPU, memory ends long before the cores of a large machine do.
-    count = spec.num_workers or gpus or min(cores, 4)
+    count = spec.num_workers or gpus or (1 if spec.names_gpu else min(cores, 4))
     threads = spec.threads or max(1, cores // count)
     return [replace(spec, threads=threads, device=f"cuda:{i % gpus}" if gpus else spec.device) for i in range(count)]

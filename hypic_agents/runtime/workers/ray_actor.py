@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
@@ -40,7 +41,8 @@ class Actor:
         self._held_bytes = held_bytes
         self._restarts = 0
         self._handle: Any = None
-        gpus = bool(session.num_gpus) and spec.device in ("auto", "cuda")
+        # Ray numbers the GPUs of an actor itself, and shows it no other.
+        gpus = bool(session.num_gpus) and (spec.device in ("auto", "cuda") or spec.names_gpu)
         self._spec = replace(spec, threads=spec.threads or 1, device="cuda" if gpus else spec.device)
         self._options: dict[str, Any] = {
             "num_cpus": self._spec.threads,
@@ -91,7 +93,8 @@ class Actor:
     def end(self, state: State) -> None:
         """Kill the actor, whatever it does."""
         if self._handle is not None and self._session.is_connected:
-            self._session.ray.kill(self._handle, no_restart=True)
+            with contextlib.suppress(Exception):  # Ray's connection may break at any time; the actor is given up anyhow
+                self._session.ray.kill(self._handle, no_restart=True)
         self._handle = self.reply = self.payload = self.job = None
         self.holder = None
         self.state = state

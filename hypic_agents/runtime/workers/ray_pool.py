@@ -5,6 +5,7 @@ A job whose payload an actor still holds is not computed again: its bytes are fe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -15,14 +16,13 @@ from functools import partial
 from typing import Any
 
 from hypic_agents.runtime.cache.entry import Payload
-from hypic_agents.runtime.cache.key import digest_ids
 from hypic_agents.runtime.workers.contract import BuildJob, DamagedPayload, WorkerResult, WorkerSpec
 from hypic_agents.runtime.workers.ray_actor import Actor
-from hypic_agents.runtime.workers.ray_session import RaySession
-from hypic_agents.runtime.workers.wire import decode_payload, encode_payload, to_bytes
+from hypic_agents.runtime.workers.ray_prefixes import RayPrefixes
+from hypic_agents.runtime.workers.ray_session import RaySession, first_line
+from hypic_agents.runtime.workers.wire import decode_payload
 
 HELD_BYTES = 256 << 20
-_MOST_PREFIXES = 4
 _MOST_HOLDERS = 4_096
 _FETCH_S = 60.0
 _REST_S = 0.05
@@ -60,18 +60,19 @@ class RayWorkers:
     ) -> None:
         self._device = device
         self._clock = clock
-        self._session = RaySession(address, spec.num_workers, init=init, ray=ray)
+        wanted = spec.num_workers or (1 if spec.names_gpu else None)
+        self._session = RaySession(address, wanted, init=init, ray=ray)
         self._ray = self._session.ray
         self._trouble = ""
         self._news: list[WorkerResult] = []
-        self._prefixes: OrderedDict[str, Any] = OrderedDict()
+        self._prefixes = RayPrefixes(self._ray)
         self._holders: OrderedDict[str, Actor] = OrderedDict()
         self.fetched = 0
         self._actors = [Actor(self._session, spec, held_bytes) for _ in range(self._session.num_workers)]
         # Also where an engine is dropped without being closed; but never in a fork of this process.
         self._end = weakref.finalize(self, _end_here, os.getpid(), self._actors, self._session)
-        for actor in self._actors:
-            actor.start(clock())
+        for worker in range(len(self._actors)):
+            self._start(worker, clock())
 
     @property
     def idle(self) -> tuple[int, ...]:
@@ -89,10 +90,7 @@ class RayWorkers:
         actor = self._actors[worker]
         assert actor.state == "idle", f"worker {worker} is {actor.state}"
         holder = self._holders.get(job.hold) if job.hold else None
-        if holder is not None and holder.state in ("idle", "busy"):
-            actor.ask(holder, job)
-        else:
-            self._build(actor, job)
+        self._give(worker, job, holder if holder is not None and holder.state in ("idle", "busy") else None)
 
     def poll(self) -> list[WorkerResult]:
         now = self._clock()
@@ -104,24 +102,29 @@ class RayWorkers:
             if actor.state == "starting" and now >= actor.due_s:
                 self._lose(worker, "it was not ready in time: the cluster may lack free resources", now)
             elif actor.state == "resting" and now >= actor.due_s:
-                actor.start(now)
+                self._start(worker, now)
         news, self._news = self._news, []
         return news
 
     def wait(self, timeout_s: float) -> None:
         refs = [reply for actor in self._actors if (reply := actor.reply) is not None]
-        resting = any(actor.state == "resting" for actor in self._actors)
-        timeout_s = min(timeout_s, _REST_S) if resting else timeout_s
+        if any(actor.state == "resting" for actor in self._actors):
+            timeout_s = min(timeout_s, _REST_S)
         if refs and self._session.is_connected:
-            self._ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
-        else:
-            time.sleep(timeout_s)
+            with contextlib.suppress(Exception):  # the connection has just been lost, which `poll` finds
+                self._ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
+                return
+        time.sleep(timeout_s)
 
     def cancel(self, worker: int) -> None:
-        self._actors[worker].cancel_job()
+        try:
+            self._actors[worker].cancel_job()
+        except Exception as error:  # noqa: BLE001  as for a start
+            self._lose(worker, f"it cannot be spoken to: {first_line(error)}", self._clock())
 
     def abandon(self, worker: int) -> None:
         actor = self._actors[worker]
+        self._news = [one for one in self._news if one.worker != worker]
         if actor.state in ("idle", "busy"):
             actor.state = "idle"  # of its job nothing is told
             self._lose(worker, "ended by the pool", self._clock())
@@ -131,29 +134,32 @@ class RayWorkers:
         self._holders.clear()
         self._end()
 
-    def _build(self, actor: Actor, job: BuildJob) -> None:
-        prefix = self._prefix(job)
-        if prefix is not None and prefix not in actor.prefixes:
-            actor.send_prefix(prefix, self._prefixes[prefix], list(self._prefixes))
-        actor.send_job(job, prefix)
+    def _start(self, worker: int, now: float) -> None:
+        try:
+            self._actors[worker].start(now)
+        except Exception as error:  # noqa: BLE001  Ray raises errors of many kinds, and this one's worker only is lost
+            self._lose(worker, f"it could not be started: {first_line(error)}", now)
 
-    def _prefix(self, job: BuildJob) -> str | None:
-        """The name of a job's prefix, which is in the object store from then on."""
-        if job.prefix is None:
-            return None
-        name = digest_ids(job.prefix_ids)
-        if name not in self._prefixes:
-            self._prefixes[name] = self._ray.put(bytes(to_bytes(encode_payload(job.prefix))))
-        self._prefixes.move_to_end(name)
-        while len(self._prefixes) > _MOST_PREFIXES:
-            self._prefixes.popitem(last=False)
-        return name
+    def _give(self, worker: int, job: BuildJob, holder: Actor | None = None) -> None:
+        """Have a worker compute a job, or fetch its payload from its holder."""
+        actor = self._actors[worker]
+        try:
+            if holder is not None:
+                actor.ask(holder, job)
+            else:
+                actor.send_job(job, self._prefixes.provide(actor, job))
+        except Exception as error:  # noqa: BLE001  as for a start
+            actor.job, actor.state = job, "busy"
+            self._lose(worker, f"its job cannot be sent: {first_line(error)}", self._clock())
 
     def _answered(self) -> list[int]:
         refs = {actor.reply: worker for worker, actor in enumerate(self._actors) if actor.reply is not None}
         if not refs:
             return []
-        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
+        try:
+            ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
+        except Exception:  # noqa: BLE001  the connection has just been lost, which the next call finds
+            return []
         return sorted(refs[ref] for ref in ready)
 
     def _hear(self, worker: int, now: float) -> None:
@@ -167,7 +173,7 @@ class RayWorkers:
                 self._missed(worker, job)
             else:
                 actor.job = job
-                self._lose(worker, _first_line(error), now)
+                self._lose(worker, first_line(error), now)
             return
         if job is None:
             self._take_ready(worker, said)
@@ -199,7 +205,8 @@ class RayWorkers:
             while len(self._holders) > _MOST_HOLDERS:
                 self._holders.popitem(last=False)
         # Several payloads travel at once; the first `load` need not wait for the others.
-        self._ray.wait([payload], timeout=0, fetch_local=True)
+        with contextlib.suppress(Exception):  # what cannot be had shows when it is loaded
+            self._ray.wait([payload], timeout=0, fetch_local=True)
         load = partial(_load, self._ray, payload, self._device)
         self._news.append(WorkerResult(worker, job.id, load, seconds))
 
@@ -208,7 +215,7 @@ class RayWorkers:
         self._holders.pop(job.hold, None)
         actor = self._actors[worker]
         if actor.wanted:
-            self._build(actor, job)
+            self._give(worker, job)
         else:
             actor.state = "idle"
             problem = f"worker {worker} failed: the job was cancelled"
@@ -234,11 +241,7 @@ def _load(ray: Any, ref: Any, device: str) -> Payload:
     try:
         return decode_payload(bytearray(ray.get(ref, timeout=_FETCH_S)), device)
     except (ray.exceptions.RayError, TypeError) as error:
-        raise DamagedPayload(f"no payload: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:300]
+        raise DamagedPayload(f"no payload: {first_line(error)}") from error
 
 
 def _end_here(pid: int, actors: list[Actor], session: RaySession) -> None:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from hypic_agents.errors import HypicError, InvalidInput
 
 _ROOT = Path(__file__).resolve().parents[3]
 _CPU_WORKERS = 4
+
+
+@dataclass(slots=True)
+class _Connection:
+    """What was started or joined here, and by how many sessions it is used."""
+
+    is_local: bool
+    users: int = 0
+
+
+# One a process, as Ray has it.
+_OURS: WeakKeyDictionary[Any, _Connection] = WeakKeyDictionary()
 
 
 def require_ray() -> Any:
@@ -31,7 +45,7 @@ class RaySession:
     """A connection to a cluster.
 
     A program that is connected already keeps its connection, whatever ``address`` says. Without an address, a cluster
-    of this machine alone is started; nobody else can see it, and it ends with the session.
+    of this machine alone is started; no other program can see it, and it ends with the last session that uses it.
 
     Args:
         address: Of a running cluster, as ``ray.init`` takes it; None starts one here.
@@ -48,10 +62,12 @@ class RaySession:
         self, address: str | None, num_workers: int | None, *, init: dict[str, Any] | None = None, ray: Any = None
     ) -> None:
         self.ray: Any = require_ray() if ray is None else ray
-        self.is_ours = not self.ray.is_initialized()
-        self.is_local = self.is_ours and address is None
-        if self.is_ours:
+        if not self.ray.is_initialized():
             self._connect(address, num_workers, init or {})
+            _OURS[self.ray] = _Connection(is_local=address is None)
+        self._connection = _OURS.get(self.ray)
+        if self._connection is not None:
+            self._connection.users += 1
         resources = self.ray.cluster_resources()
         self.num_gpus = int(resources.get("GPU", 0))
         # A model's copy a worker: on CPUs, memory ends long before the cores of a large cluster do.
@@ -64,14 +80,20 @@ class RaySession:
 
     def environment(self) -> dict[str, str]:
         """Variables that workers need to find this package: elsewhere it has to be installed."""
-        if not self.is_local:
+        if self._connection is None or not self._connection.is_local:
             return {}
         return {"PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
     def close(self) -> None:
-        """Shut Ray down if it was started, or joined, here."""
-        if self.is_ours and self.is_connected:
-            self.ray.shutdown()
+        """Shut Ray down if it was started, or joined, here, and no other session uses it any more."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        connection.users -= 1
+        if connection.users == 0 and _OURS.get(self.ray) is connection:
+            del _OURS[self.ray]
+            if self.is_connected:
+                self.ray.shutdown()
 
     def _connect(self, address: str | None, num_workers: int | None, init: dict[str, Any]) -> None:
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -92,3 +114,8 @@ class RaySession:
                 f"no Ray cluster answers at {address!r}: {error}; start one with 'ray start --head' and give the "
                 "address that it prints"
             ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """An error of Ray in a few words: its own texts are long."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:300]

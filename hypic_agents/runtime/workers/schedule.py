@@ -12,6 +12,8 @@ from statistics import median
 
 _ITERATIONS = 10
 _HUBER = 1.5
+# A first build may take long: it finds nothing in any cache, and of the workers' speed nothing is known.
+_FIRST = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,13 @@ def pays_off(cost_s: float, hop_s: float) -> bool:
     return cost_s > hop_s
 
 
-def deadline_s(cost_s: float, *, factor: float, floor_s: float) -> float:
-    """Seconds after which a worker that holds a job of this cost counts as late."""
-    return max(floor_s, factor * cost_s)
+def deadline_s(cost_s: float, *, factor: float, floor_s: float, late: int = 0, is_first: bool = False) -> float:
+    """Seconds after which a worker that holds a job of this cost counts as late.
+
+    Args:
+        cost_s: Predicted seconds.
+        factor, floor_s: It is late after this many times the cost, but never before the floor.
+        late: How often a worker was late with the job already; the time doubles each time.
+        is_first: No worker has finished any job yet.
+    """
+    return max(floor_s, factor * cost_s) * (_FIRST if is_first else 1.0) * float(2**late)

@@ -8,12 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hypic_agents.runtime.workers.contract import WorkerSpec
-from hypic_agents.runtime.workers.process import ProcessWorkers
+from hypic_agents.runtime.state import SegmentPayload
+from hypic_agents.runtime.workers.child import Child
+from hypic_agents.runtime.workers.contract import BuildJob, WorkerSpec
+from hypic_agents.runtime.workers.process import ProcessWorkers, _share_out
 from tests.runtime.workers.conftest import memory_files
 from tests.runtime.workers.scripted import job
 
@@ -118,6 +123,62 @@ def test_a_lost_worker_is_told_once_for_its_job() -> None:
     assert told[0].problem == "worker 0 was lost: it was killed by SIGKILL"
     eventually(polled(group, lambda: group.idle == (0,)))
     group.close()
+
+
+def no_descriptors(*_: object) -> None:
+    raise OSError(24, "Too many open files")
+
+
+def test_a_worker_without_a_socket_is_lost_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("hypic_agents.runtime.workers.child.socket.socketpair", no_descriptors)
+        group = workers(STUBBORN, backoff_s=0.01, max_restarts=9)
+        assert group.poll() == []
+    assert "it could not be started: [Errno 24] Too many open files" in group.trouble
+    eventually(polled(group, lambda: group.idle == (0,)))
+    group.close()
+
+
+@pytest.mark.parametrize("where", ["child", "prefix_shelf"])
+def test_a_job_that_cannot_be_written_down_is_told_as_lost(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    group = workers(STUBBORN, backoff_s=0.01)
+    eventually(polled(group, lambda: group.idle == (0,)))
+    behind = BuildJob(5, (3, 4), 0, 0, prefix_ids=(1, 2), prefix=SegmentPayload((), 2, is_checkpoint=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"hypic_agents.runtime.workers.{where}.write_file", no_descriptors)
+        group.send(0, behind)
+    (told,) = group.poll()
+    assert (told.job_id, told.lost, told.load) == (5, True, None)
+    assert "its job cannot be written down" in told.problem
+    eventually(polled(group, lambda: group.idle == (0,)))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"hypic_agents.runtime.workers.{where}.write_file", no_descriptors)
+        group.send(0, behind)
+        group.abandon(0)
+    assert group.poll() == [], "of what was abandoned, nothing is told"
+    group.close()
+
+
+def test_waiting_for_a_worker_that_ends_meanwhile() -> None:
+    class Ending(Child):
+        """Another thread ends it between two looks at its channel."""
+
+        @property
+        def _channel(self) -> Any:
+            seen, self.looks = self.looks, self.looks + 1
+            return SimpleNamespace(fileno=lambda: 7) if seen == 0 else None
+
+        @_channel.setter
+        def _channel(self, _: object) -> None:
+            self.looks = 0
+
+    assert Ending(WorkerSpec("m", "f"), ()).fileno() == 7
+
+
+def test_a_named_gpu_has_one_worker() -> None:
+    spec = WorkerSpec("m", "f", device="cuda:1")
+    assert [one.device for one in _share_out(spec)] == ["cuda:1"]
+    assert len(_share_out(replace(spec, num_workers=2))) == 2
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hypic_agents.runtime.workers.dispatch import Limits, WorkerPool
+from hypic_agents.runtime.workers.schedule import Sample
 from tests.runtime.workers.scripted import Clock, ScriptedGroup, StubLocal, job
 
 
 class Case:
-    def __init__(self, num_workers: int = 2, *, hop_s: float = 0.0, **options: Any) -> None:
+    def __init__(self, num_workers: int = 2, *, hop_s: float | None = 0.0, **options: Any) -> None:
         self.group, self.local, self.clock = ScriptedGroup(num_workers, **options), StubLocal(), Clock()
         local: Any = self.local
         limits = Limits(retries=2, deadline_factor=10, deadline_floor_s=5)
@@ -141,6 +142,7 @@ def test_the_retry_budget_ends_at_home() -> None:
 
 def test_a_late_worker_is_ended_and_its_job_goes_on() -> None:
     case = Case(2)
+    case.pool.worker_cost.add(Sample(100, 0.01))
     case.pool.submit([job(1)])
     case.clock.now = 4.9
     assert case.pool.poll() == []
@@ -151,6 +153,68 @@ def test_a_late_worker_is_ended_and_its_job_goes_on() -> None:
     case.group.answer(1)
     (built,) = case.pool.poll()
     assert built.problems == ("worker 0 did not answer within 5 s",)
+
+
+def lateness(case: Case, number: int = 1) -> float:
+    """Seconds after which the worker that takes the next job is ended."""
+    case.pool.submit([job(number)])
+    return due_in(case)
+
+
+def due_in(case: Case) -> float:
+    (errand,) = case.pool._errands.values()
+    return errand.due_s - case.clock.now
+
+
+def test_a_first_build_may_take_longer() -> None:
+    case = Case(1)
+    assert lateness(case) == 30
+    case.group.answer(0)
+    assert len(case.pool.poll()) == 1
+    assert lateness(case, 2) == 5
+
+
+def test_every_lateness_doubles_the_time_that_a_job_has() -> None:
+    case = Case(3)
+    found = [lateness(case)]
+    for _ in range(2):
+        case.clock.now += found[-1]
+        case.pool.poll()
+        found.append(due_in(case))
+    assert found == [30, 60, 120]
+    case.group.answer(2)
+    (built,) = case.pool.poll()
+    assert (built.place, built.retries) == ("worker", 2), "a slow worker finishes in the end"
+
+
+def test_what_this_process_takes_bounds_what_workers_may() -> None:
+    case = Case(1)
+    case.pool.worker_cost.add(Sample(100, 0.01))
+    for _ in range(9):
+        case.pool.local_cost.add(Sample(100, 2.0))
+    assert lateness(case) == pytest.approx(20, rel=0.05)
+
+
+def test_what_is_fetched_says_nothing_of_costs() -> None:
+    case = Case(1)
+    case.pool.submit([job(1)])
+    case.group.answer(0, build_s=0.0)
+    assert len(case.pool.poll()) == 1
+    assert len(case.pool.worker_cost) == 0
+
+
+def test_a_busy_engine_does_not_turn_its_workers_off() -> None:
+    case = Case(1, hop_s=None)
+    busy = 1.0
+    sent = 0
+    for number in range(400):
+        case.pool.submit([job(number, 1000)])  # 0.01 s: more than a hop, less than what this process is busy with
+        if case.group.jobs:
+            sent += number >= 350
+            case.group.answer(0)
+            case.clock.now += busy if number < 100 else 0.011
+        assert len(case.pool.poll()) == 1
+    assert sent == 50, "once it is not busy any more, all are sent"
 
 
 def test_cancelled_jobs_never_come_out() -> None:
@@ -166,6 +230,7 @@ def test_cancelled_jobs_never_come_out() -> None:
 
 def test_a_worker_that_does_not_let_go_of_a_cancelled_job_is_ended() -> None:
     case = Case(1)
+    case.pool.worker_cost.add(Sample(100, 0.01))
     case.pool.submit([job(1)])
     case.pool.cancel([1])
     case.clock.now = 6
@@ -177,6 +242,10 @@ def test_warm_up_counts_who_is_ready() -> None:
     case = Case(3)
     case.group.gone.add(2)
     assert case.pool.warm_up(1.0) == 2
+    assert case.pool.settled
+    case.group.absent.add(1)
+    assert case.pool.warm_up(0.0) == 1
+    assert not case.pool.settled
 
 
 def test_close_closes_the_group() -> None:

@@ -15,6 +15,7 @@ from hypic_agents.runtime.audit.passes import payload_difference
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.request import Request
+from hypic_agents.runtime.workers.schedule import Sample
 from tests.runtime.models import make_prompt, segment_ids
 from tests.runtime.workers.conftest import MODEL, READY_S, Lab, memory_files
 
@@ -92,7 +93,9 @@ def test_a_worker_that_fails_costs_one_retry(lab: Lab, kind: str, problem: str) 
 def test_a_worker_that_hangs_is_replaced(lab: Lab) -> None:
     lab.set_fault(FIRST[1], "stop")
     before = set(lab.group.pids)
-    with lab.engine(lab.pool(floor_s=3.0)) as engine:
+    pool = lab.pool(floor_s=3.0)
+    pool.worker_cost.add(Sample(100, 0.01))  # else it were their first build
+    with lab.engine(pool) as engine:
         builds = answered(lab, engine, prompt_of(3)).report.builds
     assert builds.retries >= 1
     assert any("did not answer within" in one for one in builds.problems)

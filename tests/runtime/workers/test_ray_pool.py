@@ -244,6 +244,71 @@ def test_when_ray_is_shut_down_no_worker_is_left() -> None:
     assert setup.ray.shutdowns == 0
 
 
+def broken(*_: object, **__: object) -> Any:
+    raise ConnectionError("Ray is not reached")
+
+
+def test_an_actor_that_cannot_be_asked_for_is_lost_and_asked_for_again() -> None:
+    setup = Setup()
+    remote, setup.ray.remote = setup.ray.remote, broken  # type: ignore[method-assign]
+    group = setup.group()
+    assert (group.poll(), group.idle, group.alive) == ([], (), 2)
+    assert group.trouble == "worker 1 was lost: it could not be started: ConnectionError: Ray is not reached"
+    setup.ray.remote = remote  # type: ignore[method-assign]
+    setup.clock.now = 1.1
+    group.poll()
+    group.poll()
+    assert group.idle == (0, 1)
+
+
+def test_a_job_that_cannot_be_sent_is_told_as_lost() -> None:
+    setup = Setup()
+    group = setup.ready()
+    setup.ray.put = broken  # type: ignore[method-assign]
+    group.send(0, job(3, prefix=True))
+    (news,) = group.poll()
+    assert (news.worker, news.job_id, news.lost, news.load) == (0, 3, True, None)
+    assert "its job cannot be sent: ConnectionError: Ray is not reached" in news.problem
+    assert (group.idle, group.alive) == ((1,), 2)
+    group.send(1, job(4, prefix=True))
+    group.abandon(1)
+    assert group.poll() == [], "of what was abandoned, nothing is told"
+
+
+def test_a_connection_that_breaks_meanwhile_is_no_error_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup()
+    group = setup.ready()
+    group.send(0, job(1))
+    setup.ray.wait = broken  # type: ignore[method-assign]
+    group.wait(0.0)
+    assert group.poll() == []
+    monkeypatch.setattr("tests.runtime.workers.fake_ray.Method.remote", broken)
+    setup.ray.kill = broken  # type: ignore[method-assign]
+    group.cancel(0)
+    (news,) = group.poll()
+    assert (news.job_id, news.lost) == (1, True)
+    group.close()
+
+
+def test_a_named_gpu_has_one_actor() -> None:
+    setup = Setup(GPU=3.0)
+    setup.group(WorkerSpec("model", "f", device="cuda:1"))
+    assert [(o["num_cpus"], o["num_gpus"]) for o in setup.ray.options] == [(1, 1)]
+
+
+def test_a_ray_that_was_started_here_ends_with_its_last_user() -> None:
+    setup = Setup()
+    first, second = setup.ready(), setup.ready()
+    assert len(setup.ray.inits) == 1
+    assert all("runtime_env" in options for options in setup.ray.options)
+    first.close()
+    assert (setup.ray.shutdowns, second.alive) == (0, 2)
+    second.send(0, job(1))
+    assert second.poll()[0].load is not None
+    second.close()
+    assert setup.ray.shutdowns == 1
+
+
 def test_damaged_bytes_are_no_payload() -> None:
     setup = Setup()
     group = setup.ready()

@@ -110,9 +110,25 @@ def test_gauges_follow_the_latest() -> None:
     assert len(gauge) == 64
     assert gauge.model.seconds(500) == pytest.approx(before * 5, rel=0.05)
     hop = HopGauge(0.005)
-    for seconds in (-1.0, 0.001, 0.001, 0.5):
+    for seconds in (0.5, 0.004, *[0.5] * 10):
         hop.add(seconds)
-    assert hop.seconds == 0.001
+    assert hop.seconds == 0.004
+    for _ in range(16):
+        hop.add(0.5)
+    assert hop.seconds == 0.5
+    hop.add(-1.0)
+    assert hop.seconds == 0.0
+
+
+def test_jobs_that_do_not_pay_are_sent_now_and_then() -> None:
+    hop = HopGauge(0.005)
+    for _ in range(16):
+        hop.add(0.5)
+    assert sum(hop.pays(0.1) for _ in range(160)) == 10
+    assert not any(hop.pays(0.004) for _ in range(160)), "that never paid"
+    assert hop.pays(0.6)
+    hop.add(0.002)
+    assert all(hop.pays(0.1) for _ in range(20))
 
 
 def test_what_pays_and_when_a_worker_is_late() -> None:
@@ -120,3 +136,5 @@ def test_what_pays_and_when_a_worker_is_late() -> None:
     assert not pays_off(0.005, 0.005)
     assert deadline_s(2.0, factor=10, floor_s=5) == 20
     assert deadline_s(0.1, factor=10, floor_s=5) == 5
+    assert deadline_s(0.1, factor=10, floor_s=5, late=2) == 20
+    assert deadline_s(0.1, factor=10, floor_s=5, late=1, is_first=True) == 60
