@@ -79,11 +79,11 @@ eval: $(RUNTIME) ## answer quality of every reuse policy against full recompute
 	$(say) "evaluation: every policy on the same questions"
 	@$(BIN)/hypic-agents eval
 
-train: $(RUNTIME) ## train both bundled models again (130 minutes on one core)
+train: $(RUNTIME) ## train both bundled models again (168 minutes on two cores)
 	$(say) "training hypic-tiny-plain, then hypic-tiny from it"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m training.train --out runs/plain --minutes 108
 	@mkdir -p runs/tiny && cp runs/plain/checkpoint.pt runs/tiny/
-	@OMP_NUM_THREADS=1 $(BIN)/python -m training.train --out runs/tiny --minutes 130 --seed 1 --isolate-share 0.6 --resume
+	@OMP_NUM_THREADS=1 $(BIN)/python -m training.train --out runs/tiny --minutes 168 --threads 2 --seed 1 --isolate-share 0.5 --resume
 
 clean: ## remove caches and build outputs; the virtual environment stays
 	$(say) "removing caches and build outputs"

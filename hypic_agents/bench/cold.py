@@ -123,7 +123,7 @@ def _recorded_pool(engine: Engine, workers: int, hop_s: float | None) -> Recorde
     spec = WorkerSpec(engine.name, engine.fingerprint, workers, config.model_dtype, config.device, threads=1)
     local = LocalPool(engine.model, config.max_pass_tokens)
     group = ProcessWorkers(spec, str(engine.model.device))
-    return Recorder(WorkerPool(group, local, Limits(deadline_floor_s=120.0), hop_s=hop_s), workers)
+    return Recorder(WorkerPool(group, local, Limits(), hop_s=hop_s), workers)
 
 
 def _engine(engine: Engine, pool: ColdPrefillPool) -> Engine:

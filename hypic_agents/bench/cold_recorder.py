@@ -29,6 +29,10 @@ class Recorder:
     def spare(self) -> bool:
         return self._pool.spare
 
+    @property
+    def settled(self) -> bool:
+        return self._pool.settled
+
     def submit(self, jobs: Sequence[BuildJob]) -> None:
         # A prefix and what is built behind it are two submissions of one prompt.
         if not self._open and not any(job.prefix_ids for job in jobs):

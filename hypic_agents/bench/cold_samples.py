@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import torch
 
 from hypic_agents.bench.prompts import Prompts, Shape
 from hypic_agents.errors import InvalidInput
@@ -19,6 +22,8 @@ def sample_builds(
 ) -> list[dict[str, Any]]:
     """Build one segment of each length in this process, alone: ``tokens``, ``seconds`` (the fastest) and ``bytes``.
 
+    On one thread, as the measured workers have it: all builds that costs are fitted to must be of one kind.
+
     Raises:
         InvalidInput: a length that the policy computes live.
     """
@@ -31,7 +36,8 @@ def sample_builds(
             raise InvalidInput(f"a segment of {length} tokens is live under this policy; use longer ones")
         # Alone, not behind the system prompt: that costs a few tokens' worth, and the checkpoint would have to be made.
         job = BuildJob(at, build.token_ids, build.head, build.map_from)
-        runs = [pool.compute([job])[0] for _ in range(repeats + 1)][1:]
+        with _one_thread():
+            runs = [pool.compute([job])[0] for _ in range(repeats + 1)][1:]
         for one in runs:
             if one.error is not None:
                 raise one.error
@@ -39,3 +45,13 @@ def sample_builds(
         nbytes = 0 if fastest.payload is None else fastest.payload.nbytes
         found.append({"tokens": job.num_tokens, "seconds": fastest.build_s, "bytes": nbytes})
     return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

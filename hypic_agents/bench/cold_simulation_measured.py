@@ -131,12 +131,12 @@ class Measured:
 def predict(measured: Measured, workers: int | None = None) -> dict[str, float]:
     """The makespan of the real run with ``workers``, as simulated from the run with one, and how far it is off.
 
-    Without ``workers``, of the smallest pool that is larger than one.
+    Every build takes what the fitted costs say for its length, so that this tests the fit, the queue and the hand-over
+    together. Without ``workers``, of the smallest pool that is larger than one.
     """
     workers = min(size for size in measured.makespan_s if size > 1) if workers is None else workers
     costs = measured.costs()
-    noise = tuple(s / costs.build_s(n) for n, s in zip(measured.tokens, measured.seconds, strict=True))
-    arrival = Arrival(0.0, measured.tokens, noise, measured.live)
+    arrival = Arrival(0.0, measured.tokens, (1.0,) * len(measured.tokens), measured.live)
     record = Fleet(costs, LPT_IDLE, (1.0,) * workers, apart=True).run([arrival])[0]
     real = measured.makespan_s[workers]
     return {

@@ -59,8 +59,8 @@ def _section(result: Mapping[str, Any]) -> str:
     return (
         f"`{result['command']}`: simulated with the costs of a real run of `{result['model']}` on {hardware}.\n\n"
         f"The real run with {prediction['workers']} workers took {prediction['measured_s']:.3g} s; from the run with "
-        f"one worker the simulation predicts {prediction['predicted_s']:.3g} s, which is "
-        f"{result['prediction_error']:.1%} off.\n\n"
+        f"one worker the simulation predicts {prediction['predicted_s']:.3g} s, every build taking what the fitted "
+        f"costs say for its length, which is {result['prediction_error']:.1%} off.\n\n"
         "At 8 workers, building is at least 6.5 times as fast as with one for "
         f"{_listed(result['speedup_reached'])}, and less for {_listed(result['speedup_missed'])}. It is within 5 % of "
         f"the bound for {_listed(result['near_bound'])}, and further from it for "

@@ -198,10 +198,10 @@ class TestEngine:
         return HypicLLM(backend=tiny, max_tokens=200)
 
     async def test_nested_forms(self, llm: HypicLLM) -> None:
-        town = llm.structured_predict(Town, ASK, topic="towns")
+        town = llm.structured_predict(Town, ASK, topic="gates")
         assert isinstance(town, Town)
-        assert list(llm.stream_structured_predict(Town, ASK, topic="towns"))[-1] == town
-        assert await llm.astructured_predict(Town, ASK, topic="towns") == town
+        assert list(llm.stream_structured_predict(Town, ASK, topic="gates"))[-1] == town
+        assert await llm.astructured_predict(Town, ASK, topic="gates") == town
 
     async def test_calls_have_ids_of_their_own(self, llm: HypicLLM) -> None:
         responses = [

@@ -56,10 +56,6 @@ class _Remote(ChatHypicStandard):
 class TestStock(_Remote):
     kind = "stock"
 
-    @pytest.mark.xfail(strict=True, reason="hypic-tiny fills the argument with an empty text")
-    def test_bind_runnables_as_tools(self, model: BaseChatModel) -> None:
-        super().test_bind_runnables_as_tools(model)
-
 
 _COPIED = "a HYPIC build tokenises parts apart, and hypic-tiny then writes another number into the call"
 
