@@ -76,7 +76,8 @@ def run(
     policy = engine.config.default_policy
     if policy.exact or policy.prefix:
         raise InvalidPolicy(f"policy {policy.name!r} builds no segments; there is nothing to measure")
-    prompts = {r: Prompts(shape, engine.model.vocab_size, seed + r).shuffled() for r in range(-2, repeats)}
+    # Seeds from 0 on: Python's generator takes -2 for 2, and a prompt that was seen before is not cold.
+    prompts = {r: Prompts(shape, engine.model.vocab_size, seed + 2 + r).shuffled() for r in range(-2, repeats)}
     threads = torch.get_num_threads()
     with _forms(engine, workers, hop_s, progress) as (forms, recorders):
         try:
@@ -93,7 +94,9 @@ def run(
 
 
 def _timed(name: str, form: _Form, prompts: Mapping[int, Prompt], answers: dict[str, Completion], repeat: int) -> None:
-    answers[name] = form.answer(prompts[repeat], _FIRST_TOKEN)
+    answers[name] = answer = form.answer(prompts[repeat], _FIRST_TOKEN)
+    if answer.report.reused_tokens:
+        raise HypicError(f"no speed is reported: {name} reused {answer.report.reused_tokens} tokens of a cold prompt")
 
 
 @contextmanager
