@@ -16,7 +16,7 @@ from hypic_agents.runtime.grammar_closing import Closer
 _LONGEST_CYCLE = 16
 # The way to the end is looked for again when this part of the room to spare is used; within the margin, at every token,
 # since a single token may begin an object or a call that takes many.
-_ROOM_PARTS = 16
+_ROOM_PARTS = 8
 _MARGIN = 64
 
 
