@@ -70,8 +70,9 @@ def argmax_tokens(logits: Sequence[Tensor]) -> list[tuple[int, ...]]:
 
 
 def clear_store(engine: Engine) -> None:
-    """Drop every entry that no request holds."""
+    """Drop every entry that no request holds, and every checkpoint."""
     engine.store.evict(engine.store.stats().held_bytes)
+    engine.prefixes.clear()
 
 
 def _passes(engine: Engine, items: Sequence[Item], policy: ReusePolicy, most_prompts: int) -> Iterator[list[Item]]:

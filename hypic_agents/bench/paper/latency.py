@@ -99,6 +99,7 @@ class _Bench:
 
     def _empty(self) -> None:
         self._cold.store.evict(self._cold.store.stats().held_bytes)
+        self._cold.prefixes.clear()
 
     def _generate(self, engine: Engine, prompt: Prompt, policy: ReusePolicy) -> Completion:
         return engine.generate(prompt, _FIRST_TOKEN, policy)
