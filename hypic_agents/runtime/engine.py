@@ -23,14 +23,7 @@ from hypic_agents.runtime.decode import decode
 from hypic_agents.runtime.detokenize import Detokenizer
 from hypic_agents.runtime.grammar import Grammars
 from hypic_agents.runtime.limits import check_prompt
-from hypic_agents.runtime.metrics import (
-    PREFIX_METRICS,
-    REQUEST_METRICS,
-    STORE_METRICS,
-    Metrics,
-    count_completions,
-    show_store,
-)
+from hypic_agents.runtime.metrics import ENGINE_METRICS, Metrics, count_completions, show_store
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.models.registry import load_model
 from hypic_agents.runtime.plan import Plan
@@ -81,7 +74,7 @@ class Engine(BlockingVerbs):
         self._schedule: Schedule[Request] = Schedule(config.max_batch, config.max_pass_tokens)
         self._grammars = Grammars(tokenizer, model.vocab_size, config.grammar_loop_len)
         self._lock = RLock()
-        self._metrics = Metrics(REQUEST_METRICS | STORE_METRICS | PREFIX_METRICS | AUDIT_METRICS)
+        self._metrics = Metrics(ENGINE_METRICS | AUDIT_METRICS)
         self._auditor = Auditor(model, self.store, fingerprint, config, self._metrics)
         self._audits = AuditRunner(self._auditor, lambda: self._schedule.idle, self._lock, config.audit_in_background)
         self._closed = False

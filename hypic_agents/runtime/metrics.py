@@ -132,6 +132,7 @@ PREFIX_METRICS: dict[str, Metric] = {
     f"hypic_prefix_{field.name}": Metric("gauge", f"The prefix checkpoints' {field.name.replace('_', ' ')}.")
     for field in fields(PrefixStats)
 }
+ENGINE_METRICS = REQUEST_METRICS | STORE_METRICS | PREFIX_METRICS
 
 
 def count_completions(metrics: Metrics, completions: Iterable[Completion]) -> None:

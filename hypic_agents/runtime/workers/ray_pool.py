@@ -114,7 +114,7 @@ class RayWorkers:
             with contextlib.suppress(Exception):  # the connection has just been lost, which `poll` finds
                 self._ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
                 return
-        time.sleep(timeout_s)
+        time.sleep(timeout_s)  # no reply is under way, so there is nothing else to wait for
 
     def cancel(self, worker: int) -> None:
         try:
