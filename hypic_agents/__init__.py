@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hypic_agents import errors
     from hypic_agents.backend import Backend, ChatRequest, ModelInfo
-    from hypic_agents.core import (
-        Completion,
-        Prompt,
-        ReuseReport,
-        SamplingParams,
-        Scope,
-        Segment,
-        StreamChunk,
-        ToolCall,
-    )
+    from hypic_agents.calls import ToolCall
+    from hypic_agents.core import Completion, Prompt, ReuseReport, SamplingParams, Scope, Segment, StreamChunk
     from hypic_agents.prompt.builder import PromptBuilder
     from hypic_agents.runtime.config import EngineConfig
     from hypic_agents.runtime.embedded import EmbeddedBackend
@@ -63,7 +55,7 @@ _HOMES = {
     "Scope": "core",
     "Segment": "core",
     "StreamChunk": "core",
-    "ToolCall": "core",
+    "ToolCall": "calls",
 }
 
 

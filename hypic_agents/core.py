@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hypic_agents.calls import InvalidToolCall, ToolCall, ToolCallDelta
+
 SegmentKind = Literal["system", "tool", "document", "file", "memory", "trace", "turn"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 SpanState = Literal["hit", "cold", "live"]
@@ -218,44 +220,6 @@ class ReuseReport:
     def reused_share(self) -> float:
         """Share of the prompt's tokens that were in the store already, between 0 and 1."""
         return self.reused_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call the model asked for."""
-
-    name: str
-    arguments: Mapping[str, Any]
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidToolCall:
-    """A call whose arguments are not a JSON object, such as one that ``max_tokens`` cut short.
-
-    Attributes:
-        arguments: The text as the model wrote it.
-        error: What is wrong with it.
-    """
-
-    name: str
-    arguments: str
-    id: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCallDelta:
-    """A piece of a streamed tool call.
-
-    The first piece of a call carries its ``name`` and ``id``; the ``arguments`` of all its pieces, joined, are the JSON
-    text of its arguments. ``index`` counts the calls of one answer from 0.
-    """
-
-    index: int
-    arguments: str = ""
-    name: str = ""
-    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

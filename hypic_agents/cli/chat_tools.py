@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from hypic_agents.core import Segment, ToolCall
+from hypic_agents.calls import ToolCall
+from hypic_agents.core import Segment
 from hypic_agents.errors import InvalidInput
 
 MAX_FILES: Final = 200

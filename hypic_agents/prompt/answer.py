@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from uuid import uuid4
 
-from hypic_agents.core import InvalidToolCall, StreamChunk, ToolCall, ToolCallDelta
+from hypic_agents.calls import InvalidToolCall, ToolCall, ToolCallDelta
+from hypic_agents.core import StreamChunk
 from hypic_agents.prompt.call_text import CALL, CallReader
 
 THINK, END_THINK = "<think>", "</think>"

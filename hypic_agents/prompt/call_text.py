@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hypic_agents.core import InvalidToolCall, ToolCall
+from hypic_agents.calls import InvalidToolCall, ToolCall
 
 CALL, END_CALL = "<tool_call>", "</tool_call>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hypic_agents.core import ToolCall
+from hypic_agents.calls import ToolCall
 from hypic_agents.prompt.call_text import CALL, CallReader
 
 

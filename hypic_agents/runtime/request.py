@@ -10,17 +10,16 @@ from typing import Any
 
 import torch
 
+from hypic_agents.calls import InvalidToolCall, ToolCall
 from hypic_agents.core import (
     AUDIT_REASON,
     Completion,
     FinishReason,
-    InvalidToolCall,
     Prompt,
     ReuseReport,
     SamplingParams,
     SpanReport,
     SpanState,
-    ToolCall,
     Usage,
 )
 from hypic_agents.errors import HypicError

@@ -36,7 +36,8 @@ from llama_index.core.base.llms.types import (
     ToolCallBlock,
 )
 
-from hypic_agents.core import Completion, StreamChunk, ToolCallDelta
+from hypic_agents.calls import ToolCallDelta
+from hypic_agents.core import Completion, StreamChunk
 from hypic_agents.integrations.report import reuse_report
 
 

@@ -8,16 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from hypic_agents.core import (
-    Completion,
-    FinishReason,
-    InvalidToolCall,
-    ReuseReport,
-    StreamChunk,
-    ToolCall,
-    ToolCallDelta,
-    Usage,
-)
+from hypic_agents.calls import InvalidToolCall, ToolCall, ToolCallDelta
+from hypic_agents.core import Completion, FinishReason, ReuseReport, StreamChunk, Usage
 from hypic_agents.integrations.sglang.errors import InvalidReply
 from hypic_agents.integrations.sglang.payload import AnswerForm
 from hypic_agents.integrations.sglang.replies import Counts, Piece

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 
-from hypic_agents.core import Completion, InvalidToolCall, ReuseReport, SpanReport, ToolCall, Usage
+from hypic_agents.calls import InvalidToolCall, ToolCall
+from hypic_agents.core import Completion, ReuseReport, SpanReport, Usage
 from hypic_agents.integrations.langchain import ChatHypic
 from hypic_agents.testing import FakeBackend
 

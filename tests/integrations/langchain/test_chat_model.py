@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
 from hypic_agents import errors
-from hypic_agents.core import Scope, ToolCall
+from hypic_agents.calls import ToolCall
+from hypic_agents.core import Scope
 from hypic_agents.integrations.langchain import ChatHypic
 from hypic_agents.integrations.langchain.chat_model import shared_backend
 from hypic_agents.runtime.embedded import EmbeddedBackend

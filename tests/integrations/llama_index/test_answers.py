@@ -10,7 +10,8 @@ from llama_index.core.base.llms.types import ChatMessage, TextBlock, ThinkingBlo
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.callbacks.token_counting import get_tokens_from_response
 
-from hypic_agents.core import Completion, InvalidToolCall, ReuseReport, SpanReport, ToolCall, Usage
+from hypic_agents.calls import InvalidToolCall, ToolCall
+from hypic_agents.core import Completion, ReuseReport, SpanReport, Usage
 from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.testing import FakeBackend
 

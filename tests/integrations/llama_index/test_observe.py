@@ -16,7 +16,8 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, Te
 from llama_index.core.workflow import StartEvent, StopEvent, Workflow, step
 from pydantic import BaseModel
 
-from hypic_agents.core import Scope, Segment, ToolCall
+from hypic_agents.calls import ToolCall
+from hypic_agents.core import Scope, Segment
 from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.integrations.llama_index.hints import FilledMessages, find_segments
 from hypic_agents.integrations.llama_index.messages import to_backend
