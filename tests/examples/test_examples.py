@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hypic_agents.runtime.shared import close_shared
+from tests.event_loop import own_loop  # noqa: F401  pytest finds it here
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "agents"

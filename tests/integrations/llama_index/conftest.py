@@ -17,7 +17,7 @@ from hypic_agents.core import Scope
 from hypic_agents.integrations.llama_index.observe import REGISTRY
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.shared import close_shared
-from tests.integrations.event_loop import own_loop  # noqa: F401  pytest finds it here
+from tests.event_loop import own_loop  # noqa: F401  pytest finds it here
 from tests.integrations.recorder import Recorder
 
 

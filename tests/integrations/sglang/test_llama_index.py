@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.integrations.sglang import SGLangBackend
-from tests.integrations.event_loop import own_loop  # noqa: F401  pytest finds it here
+from tests.event_loop import own_loop  # noqa: F401  pytest finds it here
 from tests.integrations.sglang.loopback import Fault, Loopback
 
 
