@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from hypic_agents import errors
     from hypic_agents.backend import Backend, ChatRequest, ModelInfo
     from hypic_agents.calls import ToolCall
-    from hypic_agents.core import Completion, Prompt, ReuseReport, SamplingParams, Scope, Segment, StreamChunk
+    from hypic_agents.completion import Completion, ReuseReport, StreamChunk
+    from hypic_agents.core import Prompt, SamplingParams, Scope, Segment
     from hypic_agents.prompt.builder import PromptBuilder
     from hypic_agents.runtime.config import EngineConfig
     from hypic_agents.runtime.embedded import EmbeddedBackend
@@ -42,7 +43,7 @@ __all__ = [
 _HOMES = {
     "Backend": "backend",
     "ChatRequest": "backend",
-    "Completion": "core",
+    "Completion": "completion",
     "EmbeddedBackend": "runtime.embedded",
     "Engine": "runtime.engine",
     "EngineConfig": "runtime.config",
@@ -50,11 +51,11 @@ _HOMES = {
     "Prompt": "core",
     "PromptBuilder": "prompt.builder",
     "ReusePolicy": "runtime.policy",
-    "ReuseReport": "core",
+    "ReuseReport": "completion",
     "SamplingParams": "core",
     "Scope": "core",
     "Segment": "core",
-    "StreamChunk": "core",
+    "StreamChunk": "completion",
     "ToolCall": "calls",
 }
 

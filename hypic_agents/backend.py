@@ -18,7 +18,8 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from hypic_agents.core import Completion, Grammar, SamplingParams, Scope, Segment, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
+from hypic_agents.core import Grammar, SamplingParams, Scope, Segment
 from hypic_agents.errors import InvalidInput
 
 if TYPE_CHECKING:

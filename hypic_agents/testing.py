@@ -18,7 +18,8 @@ from typing import Any
 
 from hypic_agents.backend import ChatRequest, ModelInfo
 from hypic_agents.calls import ToolCall, ToolCallDelta
-from hypic_agents.core import Completion, ReuseReport, Scope, Segment, SpanReport, SpanState, StreamChunk, Usage
+from hypic_agents.completion import Completion, ReuseReport, SpanReport, SpanState, StreamChunk, Usage
+from hypic_agents.core import Scope, Segment
 from hypic_agents.errors import EngineClosed
 
 Reply = str | ToolCall | Sequence[ToolCall] | Completion | Exception

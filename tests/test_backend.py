@@ -9,7 +9,8 @@ import pytest
 
 from hypic_agents.backend import Backend, ChatRequest, grammar_of
 from hypic_agents.calls import ToolCall
-from hypic_agents.core import Completion, Scope, Segment
+from hypic_agents.completion import Completion
+from hypic_agents.core import Scope, Segment
 from hypic_agents.errors import EngineClosed, InvalidInput, InvalidMessages
 from hypic_agents.runtime.embedded import EmbeddedBackend
 from hypic_agents.testing import FakeBackend

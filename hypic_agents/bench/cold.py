@@ -19,7 +19,8 @@ from hypic_agents.bench.cold_recorder import Recorder, measure_link
 from hypic_agents.bench.cold_samples import sample_builds
 from hypic_agents.bench.prompts import Prompts, Shape
 from hypic_agents.bench.timing import Progress, Timings, interleave
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import HypicError, InvalidPolicy
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.engine import Engine

@@ -1,4 +1,4 @@
-"""What a grammar adds to decoding: seconds a step with it against without, on the same prompts, interleaved."""
+"""What a grammar adds to decoding: seconds a token with it against without, on the same prompts, interleaved."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypic_agents.bench.timing import Progress, interleave
 from hypic_agents.core import Grammar, Prompt, SamplingParams
 from hypic_agents.errors import HypicError
 from hypic_agents.runtime.engine import Engine
+from hypic_agents.runtime.request import Request
 
 _SHAPE = Shape(num_documents=4, document_len=64, system_len=16, question_len=32)
 BATCHES = (1, 8)
@@ -63,7 +64,7 @@ def run(engine: Engine, *, repeats: int, seed: int, progress: Progress, steps: i
         repeats: Timed repeats behind one untimed.
         seed: Of the prompts' tokens.
         progress: Told of repeats.
-        steps: Decoded tokens a request and repeat.
+        steps: Decoded tokens a request and repeat; with a grammar, some need no pass of their own.
 
     Raises:
         HypicError: an answer ended before the last step.
@@ -95,7 +96,7 @@ def run(engine: Engine, *, repeats: int, seed: int, progress: Progress, steps: i
 def _pair(
     engine: Engine, asked: Mapping[int, Sequence[Prompt]], grammar: Grammar, steps: int, progress: Progress, stage: str
 ) -> tuple[float, float]:
-    """Median seconds a step, without and with the grammar, for the prompts of each repeat."""
+    """Median seconds a token of each request, without and with the grammar, for the prompts of each repeat."""
     seconds: dict[str, list[float]] = {"free": [], "grammar": []}
 
     def mode(name: str, held_to: Grammar | None) -> Callable[[int], None]:
@@ -112,7 +113,7 @@ def _pair(
 
 
 def _decode(engine: Engine, prompts: Sequence[Prompt], grammar: Grammar | None, steps: int) -> float:
-    """Seconds a decode step; prefill, and the compilation of a grammar, come before."""
+    """Seconds a token of each request; prefill, and the compilation of a grammar, come before."""
     sampling = replace(SamplingParams(max_tokens=_ROOM), grammar=grammar)
     requests = [engine.submit(prompt, sampling) for prompt in prompts]
     if grammar is None:
@@ -120,12 +121,18 @@ def _decode(engine: Engine, prompts: Sequence[Prompt], grammar: Grammar | None, 
             request.eos_token_ids = frozenset()
     while any(not request.token_ids for request in requests):
         engine.step()
+    before = _count(requests)
     started = time.perf_counter()
-    for _ in range(steps):
+    while _count(requests) - before < steps * len(requests):
         engine.step()
+        if any(request.done for request in requests):
+            raise HypicError(f"an answer ended before {steps} tokens")
     taken = time.perf_counter() - started
-    if any(request.done for request in requests):
-        raise HypicError(f"an answer ended before {steps} tokens")
+    decoded = (_count(requests) - before) / len(requests)
     for request in requests:
         engine.cancel(request)
-    return taken / steps
+    return taken / decoded
+
+
+def _count(requests: Sequence[Request]) -> int:
+    return sum(len(request.token_ids) for request in requests)

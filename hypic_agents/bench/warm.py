@@ -12,7 +12,8 @@ from torch import Tensor
 from hypic_agents.bench.agreement import require_close, untouched_copy
 from hypic_agents.bench.prompts import Prompts, Shape
 from hypic_agents.bench.timing import Progress, Timings, interleave
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import HypicError, InvalidPolicy
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.policy import ReusePolicy

@@ -12,7 +12,8 @@ from rich.table import Table
 from hypic_agents.cli import options
 from hypic_agents.cli.documents import read_documents
 from hypic_agents.cli.output import Output, command
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams
 
 if TYPE_CHECKING:
     from hypic_agents.runtime.engine import Engine

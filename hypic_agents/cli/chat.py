@@ -17,7 +17,8 @@ from hypic_agents.cli.chat_session import ChatSession, ToolResult, Turn
 from hypic_agents.cli.chat_tools import make_tools
 from hypic_agents.cli.documents import DocumentNotFound, read_documents
 from hypic_agents.cli.output import Output, command
-from hypic_agents.core import ReuseReport, SamplingParams, Segment, StreamChunk
+from hypic_agents.completion import ReuseReport, StreamChunk
+from hypic_agents.core import SamplingParams, Segment
 from hypic_agents.errors import HypicError, InvalidInput
 from hypic_agents.runtime.embedded import EmbeddedBackend
 

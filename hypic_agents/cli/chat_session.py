@@ -10,7 +10,8 @@ from typing import Any, Final
 from hypic_agents.backend import Backend, ChatRequest
 from hypic_agents.calls import ToolCall
 from hypic_agents.cli.chat_tools import ChatTool, run_tool
-from hypic_agents.core import Completion, SamplingParams, Segment, StreamChunk, Usage
+from hypic_agents.completion import Completion, StreamChunk, Usage
+from hypic_agents.core import SamplingParams, Segment
 from hypic_agents.errors import InvalidInput
 
 MAX_CALLS: Final = 8  # of the model, for one answer

@@ -16,7 +16,8 @@ from hypic_agents.cli import options
 from hypic_agents.cli.demo_data import DemoData, DemoQuestion, load_demo, shuffled
 from hypic_agents.cli.output import command
 from hypic_agents.cli.services import Progress
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams
 
 if TYPE_CHECKING:
     from hypic_agents.runtime.engine import Engine

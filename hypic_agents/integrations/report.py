@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from hypic_agents.core import Completion, SpanReport
+from hypic_agents.completion import Completion, SpanReport
 
 _COLD: Final = "not in the store yet: built for this request"
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from hypic_agents.calls import InvalidToolCall, ToolCall, ToolCallDelta
-from hypic_agents.core import StreamChunk
+from hypic_agents.completion import StreamChunk
 from hypic_agents.prompt.call_text import CALL, CallReader
 
 THINK, END_THINK = "<think>", "</think>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -53,7 +54,7 @@ def advance(requests: Sequence[Request], compute: Compute, record: Record) -> No
 
 
 def _choose(rows: Sequence[tuple[Request, Tensor]], record: Record) -> None:
-    """Sample a token for each request, and have it take it."""
+    """Sample a token for each request, and have it take it, with what must follow."""
     if not rows:
         return
     requests = [request for request, _ in rows]
@@ -72,10 +73,18 @@ def _choose(rows: Sequence[tuple[Request, Tensor]], record: Record) -> None:
             requests[0].fail(as_hypic(error))
         return
     for (request, row), token in zip(rows, chosen, strict=True):
-        try:
-            _take(request, row, token, record)
-        except Exception as error:  # noqa: BLE001  as above
-            request.fail(as_hypic(error))
+        _guarded(request, partial(_take, row=row, token=token, record=record))
+    # A pass of several tokens a row costs more than one of single tokens: run ahead where that spares enough passes.
+    if sum(request.num_settled for request in requests) * 2 > len(requests):
+        for request in requests:
+            _guarded(request, Request.push_settled)
+
+
+def _guarded(request: Request, act: Callable[[Request], None]) -> None:
+    try:
+        act(request)
+    except Exception as error:  # noqa: BLE001  as above
+        request.fail(as_hypic(error))
 
 
 def _take(request: Request, row: Tensor, token: int, record: Record) -> None:

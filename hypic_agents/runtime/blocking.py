@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from hypic_agents.core import Completion, Prompt, SamplingParams, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.runtime.policy import ReusePolicy
 from hypic_agents.runtime.request import Request
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypic_agents.backend import ChatRequest, ModelInfo, grammar_of
 from hypic_agents.calls import InvalidToolCall
-from hypic_agents.core import Completion, Prompt, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
+from hypic_agents.core import Prompt
 from hypic_agents.errors import EngineClosed
 from hypic_agents.prompt.answer import THINK, AnswerReader
 from hypic_agents.runtime.jobs import Event, Job, async_events, events

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from hypic_agents.core import ColdBuilds
+from hypic_agents.completion import ColdBuilds
 from hypic_agents.runtime.cache.entry import SegmentEntry
 from hypic_agents.runtime.cache.key import SegmentKey
 from hypic_agents.runtime.plan import Build

@@ -58,26 +58,38 @@ class GrammarState:
         self._hints = compiled.hints
         self._closer = closer
         self._way: list[int] = []
+        self._settled: list[int] | None = None  # forced tokens; None where they are not known yet
         self._margin = max(_MARGIN, len(compiled.shortest or ()))
         self._plan(compiled.shortest, max_tokens)
         self._cycles = _Cycles(loop_len)
+        self._lead_at = max_tokens
         self.closing = False
         self.num_forced = 0
 
+    @property
+    def forced(self) -> int | None:
+        """The token that comes next whatever the model says; None where it has a choice.
+
+        Where the text is settled, this is the token that the tokenizer itself would write for it.
+        """
+        if self.closing:
+            return self._way[0] if self._way else self._closer.eos
+        settled = self._run()
+        return settled[0] if settled else None
+
+    @property
+    def num_settled(self) -> int:
+        """How many tokens come next whatever the model says, as far as that can be seen from here."""
+        return len(self._way) if self.closing else len(self._run())
+
     def allows(self, token_id: int) -> bool:
         """Whether a token may come next: its bit of :meth:`fill`."""
-        if self.closing:
-            return True
-        # Where the text is settled, only the tokens that the tokenizer itself would write for it are allowed.
-        forced = self._matcher.compute_ff_tokens()
-        return forced[0] == token_id if forced else bool(self._matcher.validate_tokens([token_id]) == 1)
+        forced = self.forced
+        return token_id == forced if forced is not None else bool(self._matcher.validate_tokens([token_id]) == 1)
 
     def fill(self, row: NDArray[np.int32]) -> None:
         """Write the allowed tokens into ``row [words]``: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
-        if self.closing:
-            row.fill(-1)
-        else:
-            self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+        self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
 
     def accept(self, token_id: int, left: int) -> int:
         """Take the next token; returns the one that was taken: perhaps another, or an end token, which is not taken.
@@ -91,9 +103,11 @@ class GrammarState:
         """
         if self.closing:
             return self._force()
-        if self._cycles.found and not self.complete:
+        if self._cycles.found and left <= self._lead_at and not self.complete:
             self._plan(self._find(left), left)
-            if self._fits and self._way[0] != token_id:
+            if not self._fits:
+                self._lead_at = left - _MARGIN  # a search that finds nothing is dear
+            elif self._way[0] != token_id:
                 token_id = self._way[0]
                 self.num_forced += 1
         self._take(token_id)
@@ -129,6 +143,11 @@ class GrammarState:
         """Whether nothing may follow."""
         return not self._way if self.closing else bool(self._matcher.is_stopped())
 
+    def _run(self) -> list[int]:
+        if self._settled is None:
+            self._settled = self._matcher.compute_ff_tokens()
+        return self._settled
+
     def _force(self) -> int:
         self.num_forced += 1
         if not self._way:
@@ -138,6 +157,7 @@ class GrammarState:
         return token_id
 
     def _take(self, token_id: int) -> None:
+        self._settled = None
         if not self._matcher.consume_token(token_id):
             raise InvalidGrammar(f"the grammar could not be followed: {reason(self._matcher.get_error())}")
         if self._way and self._way[0] == token_id:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import RequestTimeout
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from threading import Lock
 from typing import Literal
 
-from hypic_agents.core import Completion
+from hypic_agents.completion import Completion
 from hypic_agents.runtime.cache.base import StoreStats
 from hypic_agents.runtime.cache.prefix_base import PrefixStats
 

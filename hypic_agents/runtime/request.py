@@ -11,17 +11,8 @@ from typing import Any
 import torch
 
 from hypic_agents.calls import InvalidToolCall, ToolCall
-from hypic_agents.core import (
-    AUDIT_REASON,
-    Completion,
-    FinishReason,
-    Prompt,
-    ReuseReport,
-    SamplingParams,
-    SpanReport,
-    SpanState,
-    Usage,
-)
+from hypic_agents.completion import AUDIT_REASON, Completion, FinishReason, ReuseReport, SpanReport, SpanState, Usage
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import HypicError
 from hypic_agents.prompt.tool_calls import parse_tool_calls
 from hypic_agents.runtime.cache.key import SegmentKey
@@ -98,6 +89,19 @@ class Request:
             self.finish("length" if self.grammar.closing else "stop")
         elif len(self.token_ids) >= self.sampling.max_tokens:
             self.finish("length")
+
+    @property
+    def num_settled(self) -> int:
+        """Tokens about which the grammar leaves no choice now; many where it leads the answer to its end."""
+        return 0 if self.grammar is None else self.grammar.num_settled
+
+    def push_settled(self) -> None:
+        """Take the tokens about which the grammar leaves no choice: they need no pass of their own."""
+        while self.grammar is not None and not self.done:
+            token_id = self.grammar.forced
+            if token_id is None:
+                return
+            self.push(self.settle(token_id))
 
     def finish(self, reason: FinishReason) -> None:
         """Close the request. One that was cancelled drops its states; another may leave a checkpoint."""

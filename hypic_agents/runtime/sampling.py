@@ -21,6 +21,10 @@ MIN_TEMPERATURE: Final = 1e-8
 class TokenMask(Protocol):
     """Which tokens may come next."""
 
+    @property
+    def forced(self) -> int | None:
+        """The only one that may, where that is known without looking at all of them."""
+
     def allows(self, token_id: int) -> bool:
         """Whether this one may: much cheaper than all of them."""
 
@@ -28,22 +32,14 @@ class TokenMask(Protocol):
         """Write them into ``row [words]``: bit ``i % 32`` of word ``i // 32`` is token ``i``."""
 
 
-def mask_logits(logits: Tensor, masks: Sequence[TokenMask | None]) -> Tensor:
+def mask_logits(logits: Tensor, masks: Sequence[TokenMask]) -> Tensor:
     """``logits [n, vocab]`` with minus infinity, in place, where a row's mask forbids the token."""
-    rows = [(i, mask) for i, mask in enumerate(masks) if mask is not None]
-    if not rows:
-        return logits
-    words = np.empty((len(rows), (logits.shape[-1] + 31) // 32), np.int32)
-    for row, (_, mask) in zip(words, rows, strict=True):
+    words = np.empty((len(masks), (logits.shape[-1] + 31) // 32), np.int32)
+    for row, mask in zip(words, masks, strict=True):
         mask.fill(row)
     np.invert(words, out=words)
     bits = np.unpackbits(words.view(np.uint8), axis=1, count=logits.shape[-1], bitorder="little")
-    forbidden = torch.from_numpy(bits.view(np.bool_)).to(logits.device)
-    if len(rows) == len(masks):
-        return logits.masked_fill_(forbidden, float("-inf"))
-    index = torch.tensor([i for i, _ in rows], device=logits.device)
-    logits[index] = logits[index].masked_fill(forbidden, float("-inf"))
-    return logits
+    return logits.masked_fill_(torch.from_numpy(bits.view(np.bool_)).to(logits.device), float("-inf"))
 
 
 def check_sampling(params: SamplingParams) -> None:
@@ -76,23 +72,32 @@ def sample(
     sources: Sequence[torch.Generator | None],
     masks: Sequence[TokenMask | None],
 ) -> list[int]:
-    """One token a row of ``logits [n, vocab]``, which may be changed in place.
+    """One token a row of ``logits [n, vocab]``.
 
     Draws happen on the CPU, so a seed gives one answer on any device. A greedy row whose likeliest token is allowed
-    needs no mask: that token is the likeliest of the allowed ones too.
+    needs no mask: that token is the likeliest of the allowed ones too. A forced token needs no draw either.
     """
     chosen: list[int] = logits.argmax(-1).tolist()
-    needed = [
-        mask if mask is not None and (source is not None or not mask.allows(token)) else None
-        for token, source, mask in zip(chosen, sources, masks, strict=True)
-    ]
-    if any(mask is not None for mask in needed):
-        logits = mask_logits(logits, needed)
-        chosen = logits.argmax(-1).tolist()
-    return [
-        token if source is None else _draw(row, one, source)
-        for token, row, one, source in zip(chosen, logits, params, sources, strict=True)
-    ]
+    drawn = {i: logits[i] for i, source in enumerate(sources) if source is not None}
+    held: dict[int, TokenMask] = {}
+    for i, mask in enumerate(masks):
+        forced = mask.forced if mask is not None else None
+        if forced is not None:
+            chosen[i] = forced
+            drawn.pop(i, None)
+        elif mask is not None and (i in drawn or not mask.allows(chosen[i])):
+            held[i] = mask
+    if held:
+        masked = mask_logits(logits[list(held)], list(held.values()))
+        for i, row, token in zip(held, masked, masked.argmax(-1).tolist(), strict=True):
+            chosen[i] = token
+            if i in drawn:
+                drawn[i] = row
+    for i, row in drawn.items():
+        source = sources[i]
+        assert source is not None
+        chosen[i] = _draw(row, params[i], source)
+    return chosen
 
 
 def _draw(logits: Tensor, params: SamplingParams, source: torch.Generator) -> int:

@@ -13,7 +13,7 @@ import pytest
 from hypic_agents.bench import cold
 from hypic_agents.bench.cold_simulation_measured import Measured
 from hypic_agents.bench.prompts import Prompts, Shape
-from hypic_agents.core import ColdBuilds
+from hypic_agents.completion import ColdBuilds
 from hypic_agents.errors import HypicError, InvalidPolicy
 from hypic_agents.runtime.engine import Engine
 from tests.bench.stub import random_engine

@@ -6,16 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hypic_agents.cli.services import Services
-from hypic_agents.core import (
-    Completion,
-    Prompt,
-    ReuseReport,
-    SamplingParams,
-    Segment,
-    SpanReport,
-    StreamChunk,
-    Usage,
-)
+from hypic_agents.completion import Completion, ReuseReport, SpanReport, StreamChunk, Usage
+from hypic_agents.core import Prompt, SamplingParams, Segment
 from hypic_agents.errors import HypicError
 
 REUSED_PER_DOCUMENT = 10

@@ -22,7 +22,8 @@ from hypic_agents.cli.chat import _answer, reuse_line
 from hypic_agents.cli.chat_session import MAX_CALLS, ChatSession, ToolResult, Turn
 from hypic_agents.cli.chat_tools import calculate, make_tools, run_tool
 from hypic_agents.cli.output import Output
-from hypic_agents.core import ReuseReport, SamplingParams, Segment, SpanReport, StreamChunk, VolatileText
+from hypic_agents.completion import ReuseReport, SpanReport, StreamChunk
+from hypic_agents.core import SamplingParams, Segment, VolatileText
 from hypic_agents.errors import InvalidInput
 from hypic_agents.runtime.embedded import EmbeddedBackend
 from hypic_agents.testing import FakeBackend

@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from hypic_agents.backend import ChatRequest
-from hypic_agents.core import Completion, Prompt, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
+from hypic_agents.core import Prompt
 from hypic_agents.runtime.embedded import EmbeddedBackend
 from hypic_agents.runtime.engine import Engine
 

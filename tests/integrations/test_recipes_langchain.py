@@ -28,7 +28,8 @@ from langchain_core.tools import create_retriever_tool
 
 from hypic_agents.backend import ChatRequest
 from hypic_agents.calls import ToolCall
-from hypic_agents.core import Completion, Scope
+from hypic_agents.completion import Completion
+from hypic_agents.core import Scope
 from hypic_agents.integrations.langchain import ChatHypic
 from hypic_agents.integrations.langchain.observe import REGISTRY
 from tests.integrations.recorder import Recorder

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypic_agents.core import StreamChunk
+from hypic_agents.completion import StreamChunk
 from hypic_agents.prompt.answer import AnswerReader
 
 TOOLS = [

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import HypicError, InvalidInput, InvalidPolicy, InvalidPolicyFile
 from hypic_agents.quality.checks import cold_warm_differences, generation_agreement
 from hypic_agents.quality.evaluate import run_eval

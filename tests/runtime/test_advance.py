@@ -104,6 +104,12 @@ class BadGrammar:
         self._method = method
         self.closing = self.ended = False
 
+    @property
+    def forced(self) -> int | None:
+        if self._method == "forced":
+            raise RuntimeError("no such state")
+        return None
+
     def allows(self, token_id: int) -> bool:
         if self._method == "allows":
             raise RuntimeError("no such state")
@@ -113,7 +119,7 @@ class BadGrammar:
         raise RuntimeError("no such state")
 
 
-@pytest.mark.parametrize("method", ["allows", "accept"])
+@pytest.mark.parametrize("method", ["forced", "allows", "accept"])
 def test_a_grammar_that_fails_touches_no_other(method: str) -> None:
     trio = Trio()
     trio.engine.step()

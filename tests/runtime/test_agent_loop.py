@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hypic_agents import Engine, EngineConfig
-from hypic_agents.core import Completion, Grammar, Prompt, SamplingParams, Scope
+from hypic_agents.completion import Completion
+from hypic_agents.core import Grammar, Prompt, SamplingParams, Scope
 from hypic_agents.runtime.batch import LiveRun, Row
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.policy import PRESETS
@@ -35,24 +36,33 @@ SAMPLING = SamplingParams(
     max_tokens=48, grammar=Grammar("tool_calls", json.dumps({"tools": TOOLS, "choice": "required", "parallel": False}))
 )
 NOTHING_COMPOSED = "hypic:min_segment_len=100000"
-# Only these tokens of a turn are computed without being new in its prompt: the last one of the answer before, which
-# ended there; and for every segment that is built, the lead and the head seam that it is built behind.
-LAST = 1
+# Only these tokens of a turn are computed without being new in its prompt: the last ones of the answer before, which
+# ended there, so that no pass took them (see ``Loop.behind``); and for every segment that is built, the lead and the
+# head seam that it is built behind.
+MOST_BEHIND = PRESETS["hypic"].head_seam
 SEAM = PRESETS["hypic"].head_seam + PRESETS["hypic"].lead_max
 
 
 class Counting:
-    """A model that counts the tokens it computes."""
+    """A model that counts the tokens it computes.
+
+    Attributes:
+        prompt_len: What lies behind it belongs to the answer.
+        tokens, answered: Of prompts and segments, and of answers.
+    """
 
     def __init__(self, model: HybridModel) -> None:
         self._model = model
-        self.tokens = 0
+        self.prompt_len = self.tokens = self.answered = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     def forward(self, rows: list[Row]) -> Any:
-        self.tokens += sum(run.length for row in rows for run in row.elements if isinstance(run, LiveRun))
+        for run in (run for row in rows for run in row.elements if isinstance(run, LiveRun)):
+            behind = max(0, run.start + run.length - max(run.start, self.prompt_len))
+            self.answered += behind
+            self.tokens += run.length - behind
         return self._model.forward(rows)
 
 
@@ -67,8 +77,10 @@ class Loop:
     """One agent on one engine.
 
     Attributes:
-        computed: Tokens that each turn computed before its answer's second token.
+        computed: Tokens that the last turn computed before its answer.
+        behind: The answer's last tokens, which it did not compute.
         known: The tokens of the last prompt and of its answer.
+        new: Tokens of the last prompt that no pass took before.
     """
 
     engine: Engine
@@ -83,16 +95,18 @@ class Loop:
     known: tuple[int, ...] = ()
     new: int = 0
     computed: int = 0
+    behind: int = 0
 
     def turn(self) -> Completion:
         prompt = self.engine.builder.build_chat(self.messages, tools=TOOLS, scope=self.scope)
         assert prompt.token_ids[: len(self.known)] == self.known, "the chat template wrote the last answer otherwise"
         model: Any = self.engine.model
-        before = model.tokens
+        model.prompt_len, model.tokens, model.answered = len(prompt), 0, 0
+        self.new = len(prompt) - len(self.known) + self.behind
         done = self.engine.generate(prompt, SAMPLING, self.policy)
-        # Each token of the answer but the last one was computed too, one a pass.
-        self.computed = model.tokens - before - (len(done.token_ids) - 1)
-        self.new = len(prompt) - len(self.known)
+        self.computed = model.tokens
+        self.behind = len(done.token_ids) - model.answered
+        assert 1 <= self.behind <= MOST_BEHIND
         self.known = prompt.token_ids + done.token_ids
         return done
 
@@ -123,7 +137,7 @@ def test_a_turn_costs_its_new_tokens_and_answers_as_full_recompute(tiny: Engine)
         assert done.token_ids == truth.token_ids
         assert all(span.kind == "system" for span in done.report.spans if span.state == "cold")  # exact, not composed
         if turn:
-            assert agent.computed <= agent.new + LAST
+            assert agent.computed <= agent.new
             assert agent.computed == done.report.live_tokens
             assert done.report.prefix_tokens == done.report.prompt_tokens - done.report.live_tokens
             assert done.usage.cached_tokens == done.report.reused_tokens == done.report.prefix_tokens
@@ -143,8 +157,8 @@ def test_composed_parts_change_neither_the_cost_nor_an_answer(tiny: Engine) -> N
         if turn:
             built = [span for span in report.spans if span.state == "cold"]
             composed += len(built)
-            assert report.live_tokens + report.cold_tokens <= agent.new + LAST
-            assert agent.computed <= agent.new + LAST + SEAM * len(built)
+            assert report.live_tokens + report.cold_tokens <= agent.new
+            assert agent.computed <= agent.new + SEAM * len(built)
             assert cold.report.prefix_tokens == 0
             assert {span.state for span in report.spans if span not in built} == {"hit"}
         agent.answer(done, result(turn))
@@ -162,7 +176,7 @@ def test_an_answer_that_the_template_writes_otherwise_is_computed_again_and_noth
     said = len(agent.known) - len(first.token_ids)
     agent.answer(first, result(0))
     agent.messages[-2]["content"] = "Let me see."
-    agent.known = ()
+    agent.known, agent.behind = (), 0
     done = agent.turn()
     header = len(tiny.tokenizer.encode_text("<|im_start|>assistant\n")) + 2
     assert said - header <= done.report.prefix_tokens < said
@@ -177,7 +191,7 @@ def test_a_question_that_becomes_an_earlier_turn_keeps_its_checkpoint(tiny: Engi
     before = agent.known
     agent.turn()
     assert any(span.segment.kind == "turn" for span in prompt_of(agent).spans)
-    assert agent.computed <= agent.new + LAST
+    assert agent.computed <= agent.new
     assert agent.known[: len(before)] == before
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hypic_agents.backend import ChatRequest
-from hypic_agents.core import SamplingParams, Segment, StreamChunk
+from hypic_agents.completion import StreamChunk
+from hypic_agents.core import SamplingParams, Segment
 from hypic_agents.errors import ContextOverflow, EngineClosed, HypicError, InvalidMessages, RequestTimeout
 from hypic_agents.prompt import ChatTokenizer
 from hypic_agents.runtime.config import EngineConfig

@@ -16,6 +16,7 @@ from hypic_agents.core import Grammar
 from hypic_agents.errors import InvalidGrammar, UnsupportedModel
 from hypic_agents.prompt.tool_calls import parse_tool_calls
 from hypic_agents.runtime.grammar import Grammars
+from hypic_agents.runtime.grammar_closing import Closer
 from tests.runtime.grammars import (
     PERSON,
     RECURSIVE,
@@ -239,3 +240,37 @@ def test_a_tokenizer_without_an_end_is_refused() -> None:
 def test_a_short_ending_is_found(properties: dict[str, Any], required: list[str], length: int) -> None:
     way = shortest_way(schema_grammar({"type": "object", "properties": properties, "required": required}))
     assert len(way) <= length
+
+
+def terms(count: int) -> dict[str, Any]:
+    """At least ``count`` terms, each a value or a sum of two terms."""
+
+    def one(kind: str, **fields: Any) -> dict[str, Any]:
+        properties = {"kind": {"const": kind}, **fields}
+        return {"type": "object", "properties": properties, "required": list(properties)}
+
+    term = {"$ref": "#/$defs/term"}
+    kinds = [one("sum", left=term, right=term), one("value", value={"type": "integer"})]
+    return {"type": "array", "minItems": count, "items": term, "$defs": {"term": {"anyOf": kinds}}}
+
+
+@pytest.mark.parametrize("count", [4, 12, 40])
+def test_the_parts_of_a_long_answer_are_ended_one_by_one(count: int) -> None:
+    way = shortest_way(schema_grammar(terms(count)))
+    text = tokenizer().decode(way)
+    assert len(json.loads(text)) == count
+    require_valid(text, terms(count))
+
+
+def test_an_answer_that_nests_ever_deeper_ends_in_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = []
+    find = Closer.find
+    monkeypatch.setattr(Closer, "find", lambda *args: searches.append(1) or find(*args))
+    state, ids, room = grammars(32).start(schema_grammar(terms(12)), 1000), list[int](), 1000
+    while not state.ended and len(ids) < room:
+        choices = allowed(state)
+        wish = [tokenizer().encode_text(text)[0] for text in "s7"]
+        likely = [token for token in wish if token in choices]
+        ids.append(state.accept(likely[0] if likely else choices[0], room - len(ids)))
+    require_valid(tokenizer().decode(ids), terms(12))
+    assert len(searches) < 60

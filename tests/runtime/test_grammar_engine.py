@@ -19,6 +19,7 @@ from hypic_agents.errors import HypicError, InvalidGrammar, InvalidInput
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.grammar_state import GrammarState
+from hypic_agents.runtime.request import Request
 from tests.runtime.grammars import PERSON, RECURSIVE, TOOLS, calls_grammar, schema_grammar, schemas, shortest_way
 from tests.runtime.models import engine, make_prompt, segment_ids
 
@@ -55,6 +56,32 @@ def test_a_mixed_batch_answers_as_each_alone(warm: Engine, sampling: SamplingPar
         assert ("grammar" in together.metadata) == (grammar is not None)
     free = engine().generate(some_prompt(4), sampling)
     assert free.token_ids == together.token_ids
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
+@pytest.mark.parametrize("grammar", GRAMMARS[:-1], ids=["schema", "recursive", "regex", "tool"])
+def test_what_must_follow_takes_no_pass(
+    warm: Engine, grammar: Grammar, sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer() -> tuple[tuple[int, ...], list[int]]:
+        request, lengths = warm.submit(some_prompt(), replace(sampling, max_tokens=120, grammar=grammar)), [0]
+        while not request.done:
+            warm.step()
+            lengths.append(len(request.token_ids))
+        return tuple(request.token_ids), lengths
+
+    jumping, lengths = answer()
+    monkeypatch.setattr(Request, "push_settled", lambda request: None)
+    stepping, slow = answer()
+    assert jumping == stepping
+    assert slow[: len(stepping) + 1] == list(range(len(stepping) + 1))  # one a pass, and perhaps one for the end
+    # Each pass leads on to where the grammar leaves a choice.
+    state, must = warm._grammars.start(grammar, 120), []
+    for left, token in zip(range(120, 0, -1), jumping, strict=False):
+        must.append(state.forced is not None)
+        state.accept(token, left)
+    assert len(lengths) <= len(slow) - sum(must[1:])
+    assert grammar is REGEX or sum(must) > 5
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS[:-1], ids=["schema", "recursive", "regex", "tool"])

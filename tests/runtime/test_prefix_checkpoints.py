@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hypic_agents.core import Completion, Prompt, SamplingParams, Scope, Segment, SegmentSpan
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams, Scope, Segment, SegmentSpan
 from hypic_agents.errors import InvalidInput
 from hypic_agents.runtime import prefix_checkpoints
 from hypic_agents.runtime.engine import Engine

@@ -11,7 +11,8 @@ from hypic_agents.bench.paper.setup import Setup
 from hypic_agents.bench.paper.states import UNLIMITED
 from hypic_agents.bench.prompts import Prompts, Shape
 from hypic_agents.bench.timing import Timings, interleave
-from hypic_agents.core import Completion, Prompt, SamplingParams, SpanState
+from hypic_agents.completion import Completion, SpanState
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import HypicError
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.policy import PRESETS, ReusePolicy

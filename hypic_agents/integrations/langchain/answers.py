@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from hypic_agents.core import Completion, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
 from hypic_agents.integrations.langchain.usage import PROVIDER, response_metadata, usage_metadata
 
 

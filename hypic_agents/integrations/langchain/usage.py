@@ -6,7 +6,7 @@ from typing import Any
 
 from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 
-from hypic_agents.core import Completion
+from hypic_agents.completion import Completion
 from hypic_agents.integrations.report import reuse_report
 
 PROVIDER = "hypic"

@@ -37,7 +37,7 @@ from llama_index.core.base.llms.types import (
 )
 
 from hypic_agents.calls import ToolCallDelta
-from hypic_agents.core import Completion, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
 from hypic_agents.integrations.report import reuse_report
 
 

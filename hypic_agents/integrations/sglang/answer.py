@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from hypic_agents.calls import InvalidToolCall, ToolCall, ToolCallDelta
-from hypic_agents.core import Completion, FinishReason, ReuseReport, StreamChunk, Usage
+from hypic_agents.completion import Completion, FinishReason, ReuseReport, StreamChunk, Usage
 from hypic_agents.integrations.sglang.errors import InvalidReply
 from hypic_agents.integrations.sglang.payload import AnswerForm
 from hypic_agents.integrations.sglang.replies import Counts, Piece

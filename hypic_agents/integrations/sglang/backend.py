@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hypic_agents.backend import ChatRequest, ModelInfo
-from hypic_agents.core import Completion, Scope, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
+from hypic_agents.core import Scope
 from hypic_agents.errors import InvalidInput
 from hypic_agents.integrations.sglang.connection import Connection
 from hypic_agents.integrations.sglang.dialect import ServerFacts

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import uuid4
 
-from hypic_agents.core import StreamChunk
+from hypic_agents.completion import StreamChunk
 from hypic_agents.errors import HypicError
 from hypic_agents.integrations.sglang import payload
 from hypic_agents.integrations.sglang.answer import Answer

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypic_agents.calls import ToolCallDelta
-from hypic_agents.core import FinishReason
+from hypic_agents.completion import FinishReason
 from hypic_agents.integrations.sglang.errors import InvalidReply
 
 _REASONS: dict[str, FinishReason] = {

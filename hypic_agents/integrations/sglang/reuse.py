@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hypic_agents.core import Prompt, ReuseReport, SpanReport, SpanState
+from hypic_agents.completion import ReuseReport, SpanReport, SpanState
+from hypic_agents.core import Prompt
 from hypic_agents.integrations.sglang.parts import CutPrompt
 from hypic_agents.integrations.sglang.replies import Counts
 

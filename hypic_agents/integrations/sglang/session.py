@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from hypic_agents.core import Completion, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
 from hypic_agents.errors import ContextOverflow, RequestTimeout
 from hypic_agents.integrations.sglang.dialect import ServerFacts
 from hypic_agents.integrations.sglang.errors import InvalidReply, RequestRejected, ServerError, UnsupportedServer

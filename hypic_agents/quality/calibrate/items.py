@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import InvalidInput, InvalidPrompts
 from hypic_agents.prompt.tool_calls import parse_tool_calls
 from hypic_agents.quality.calibrate.prompts import PromptRecord

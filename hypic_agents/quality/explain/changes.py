@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from torch import Tensor
 
-from hypic_agents.core import Completion, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import SamplingParams
 from hypic_agents.quality.questions import Item
 from hypic_agents.quality.scoring import clear_store, judge, score
 from hypic_agents.runtime.policy import ReusePolicy, parse_policy

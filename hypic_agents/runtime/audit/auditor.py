@@ -14,7 +14,7 @@ from hypic_agents.runtime.audit.examiner import EXAMINER_METRICS, Examiner, Job
 from hypic_agents.runtime.audit.fallback import Reasons, effective_plan
 from hypic_agents.runtime.audit.ledger import LEDGER_METRICS, LOG, Ledger
 from hypic_agents.runtime.audit.passes import Slices
-from hypic_agents.runtime.audit.served import Sampler, Served
+from hypic_agents.runtime.audit.served import MOST_TOKENS, Sampler, Served
 from hypic_agents.runtime.cache.base import SegmentStore
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.metrics import Metric, Metrics
@@ -76,7 +76,8 @@ class Auditor:
                 assert request.report is not None
                 request.report = replace(request.report, audited=True)
             served = self._serving.get(request)
-            if served is not None and not served.full:
+            if served is not None and len(request.token_ids) < MOST_TOKENS:
+                served.skip(request.token_ids[len(served.token_ids) :])
                 served.add(token, row)
 
     def collect(self, finished: Sequence[Request]) -> None:

@@ -154,8 +154,7 @@ class Examiner:
 
     def _divergence(self, plan: Plan, job: Job, entries: Entries, truth: Tensor) -> Slices[Divergence]:
         logits = yield from self._score(plan, job, entries)
-        served = Served.of(job.served.token_ids, logits, constrained=job.served.constrained)
-        return compare(served, truth, self._tie)
+        return compare(job.served.under(logits), truth, self._tie)
 
     def _score(self, plan: Plan, job: Job, entries: Entries) -> Slices[Tensor]:
         return score(self._model, plan, job.prompt.token_ids, job.served.token_ids, entries, self._fingerprint)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hypic_agents.core import AUDIT_REASON, Prompt
+from hypic_agents.completion import AUDIT_REASON
+from hypic_agents.core import Prompt
 from hypic_agents.runtime.plan import LiveSpan, Plan, ReusedSpan, make_plan
 from hypic_agents.runtime.policy import ReusePolicy
 

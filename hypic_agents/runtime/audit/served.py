@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -42,34 +43,37 @@ class Served:
     Attributes:
         constrained: A grammar narrowed the choice, so the largest logit says nothing about the answer.
         token_ids: The answer's first tokens, the end of the turn included.
-        top_ids, top_logprobs: Per token ``[TOP]``: the largest logits' ids, largest first, and their log-probabilities
-            (int64 and float64, on the CPU).
+        judged: Which of them came from logits; a grammar left no choice about the others.
+        top_ids, top_logprobs: Per judged token ``[TOP]``: the largest logits' ids, largest first, and their
+            log-probabilities (int64 and float64, on the CPU).
     """
 
     constrained: bool = False
     token_ids: list[int] = field(default_factory=list)
+    judged: list[int] = field(default_factory=list)
     top_ids: list[Tensor] = field(default_factory=list)
     top_logprobs: list[Tensor] = field(default_factory=list)
-
-    @property
-    def full(self) -> bool:
-        return len(self.token_ids) >= MOST_TOKENS
 
     def add(self, token_id: int, logits: Tensor) -> None:
         """Take one token and the logits ``[vocab]`` that it was chosen from."""
         logprobs = logits.float().log_softmax(-1)
         values, ids = logprobs.topk(min(TOP, logprobs.shape[-1]))
+        self.judged.append(len(self.token_ids))
         self.token_ids.append(token_id)
         self.top_ids.append(ids.cpu())
         self.top_logprobs.append(values.cpu().double().clamp_min(_LEAST))
 
-    @classmethod
-    def of(cls, token_ids: list[int], logits: Tensor, *, constrained: bool = False) -> Served:
-        """As if ``token_ids`` had been chosen from ``logits [tokens, vocab]``."""
-        served = cls(constrained)
-        for token_id, row in zip(token_ids, logits, strict=True):
-            served.add(token_id, row)
-        return served
+    def skip(self, token_ids: Sequence[int]) -> None:
+        """Take tokens that came from no logits."""
+        self.token_ids.extend(token_ids)
+
+    def under(self, logits: Tensor) -> Served:
+        """The same tokens as if they had been chosen from ``logits [tokens, vocab]``."""
+        other = Served(self.constrained)
+        for index in self.judged:
+            other.skip(self.token_ids[len(other.token_ids) : index])
+            other.add(self.token_ids[index], logits[index])
+        return other
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def tie_of(dtype: torch.dtype) -> float:
 def compare(served: Served, truth: Tensor, tie: float) -> Divergence:
     """``served`` against the logits ``[tokens, vocab]`` of full recompute; see :func:`tie_of`."""
     ids, kept = torch.stack(served.top_ids), torch.stack(served.top_logprobs)
-    logprobs = truth.cpu().double().log_softmax(-1).clamp_min(_LEAST)
+    logprobs = truth[served.judged].cpu().double().log_softmax(-1).clamp_min(_LEAST)
     expected = logprobs.gather(-1, ids)
     total = (expected.exp() * (expected - kept)).sum(-1)
     if ids.shape[-1] < truth.shape[-1]:
@@ -114,7 +118,7 @@ def compare(served: Served, truth: Tensor, tie: float) -> Divergence:
     kl = total.clamp_min(0.0).mean().item()
     behind = logprobs.max(-1).values - expected[:, 0]
     agreed = int((behind <= tie).sum().item())
-    tokens = len(served.token_ids)
+    tokens = len(served.judged)
     return Divergence(
         tokens=tokens,
         agreed=agreed,

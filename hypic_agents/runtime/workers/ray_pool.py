@@ -10,7 +10,6 @@ import json
 import os
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,12 +17,12 @@ from typing import Any
 from hypic_agents.runtime.cache.entry import Payload
 from hypic_agents.runtime.workers.contract import BuildJob, DamagedPayload, WorkerResult, WorkerSpec
 from hypic_agents.runtime.workers.ray_actor import Actor
+from hypic_agents.runtime.workers.ray_holders import RayHolders
 from hypic_agents.runtime.workers.ray_prefixes import RayPrefixes
 from hypic_agents.runtime.workers.ray_session import RaySession, first_line
 from hypic_agents.runtime.workers.wire import decode_payload
 
 HELD_BYTES = 256 << 20
-_MOST_HOLDERS = 4_096
 _FETCH_S = 60.0
 _REST_S = 0.05
 
@@ -66,7 +65,7 @@ class RayWorkers:
         self._trouble = ""
         self._news: list[WorkerResult] = []
         self._prefixes = RayPrefixes(self._ray)
-        self._holders: OrderedDict[str, Actor] = OrderedDict()
+        self._holders = RayHolders()
         self.fetched = 0
         self._actors = [Actor(self._session, spec, held_bytes) for _ in range(self._session.num_workers)]
         # Also where an engine is dropped without being closed; but never in a fork of this process.
@@ -89,8 +88,7 @@ class RayWorkers:
     def send(self, worker: int, job: BuildJob) -> None:
         actor = self._actors[worker]
         assert actor.state == "idle", f"worker {worker} is {actor.state}"
-        holder = self._holders.get(job.hold) if job.hold else None
-        self._give(worker, job, holder if holder is not None and holder.state in ("idle", "busy") else None)
+        self._give(worker, job, self._holders.find(job))
 
     def poll(self) -> list[WorkerResult]:
         now = self._clock()
@@ -199,11 +197,7 @@ class RayWorkers:
 
     def _take_payload(self, worker: int, job: BuildJob, holder: Actor | None, payload: Any, seconds: float) -> None:
         self.fetched += holder is not None
-        if job.hold:
-            self._holders[job.hold] = self._actors[worker] if holder is None else holder
-            self._holders.move_to_end(job.hold)
-            while len(self._holders) > _MOST_HOLDERS:
-                self._holders.popitem(last=False)
+        self._holders.note(job, self._actors[worker] if holder is None else holder)
         # Several payloads travel at once; the first `load` need not wait for the others.
         with contextlib.suppress(Exception):  # what cannot be had shows when it is loaded
             self._ray.wait([payload], timeout=0, fetch_local=True)
@@ -212,7 +206,7 @@ class RayWorkers:
 
     def _missed(self, worker: int, job: BuildJob) -> None:
         """The holder has it no more: the actor computes it."""
-        self._holders.pop(job.hold, None)
+        self._holders.forget(job)
         actor = self._actors[worker]
         if actor.wanted:
             self._give(worker, job)
@@ -234,7 +228,7 @@ class RayWorkers:
         if actor.state == "busy" and actor.job is not None:
             self._news.append(WorkerResult(worker, actor.job.id, None, problem=self._trouble, lost=True))
         actor.lose(now)
-        self._holders = OrderedDict((name, holder) for name, holder in self._holders.items() if holder is not actor)
+        self._holders.drop(actor)
 
 
 def _load(ray: Any, ref: Any, device: str) -> Payload:

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 
 from hypic_agents.calls import InvalidToolCall, ToolCall
-from hypic_agents.core import Completion, ReuseReport, SpanReport, Usage
+from hypic_agents.completion import Completion, ReuseReport, SpanReport, Usage
 from hypic_agents.integrations.langchain import ChatHypic
 from hypic_agents.testing import FakeBackend
 

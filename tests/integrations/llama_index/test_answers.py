@@ -11,7 +11,7 @@ from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.callbacks.token_counting import get_tokens_from_response
 
 from hypic_agents.calls import InvalidToolCall, ToolCall
-from hypic_agents.core import Completion, ReuseReport, SpanReport, Usage
+from hypic_agents.completion import Completion, ReuseReport, SpanReport, Usage
 from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.testing import FakeBackend
 

@@ -13,7 +13,7 @@ from llama_index.core.tools import FunctionTool
 from pydantic import BaseModel
 
 from hypic_agents.calls import InvalidToolCall, ToolCall
-from hypic_agents.core import Completion, ReuseReport, Usage
+from hypic_agents.completion import Completion, ReuseReport, Usage
 from hypic_agents.errors import InvalidInput, MissingToolCall
 from hypic_agents.integrations.llama_index import HypicLLM
 from hypic_agents.testing import FakeBackend

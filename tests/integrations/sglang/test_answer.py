@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypic_agents.core import Completion, ReuseReport, StreamChunk
+from hypic_agents.completion import Completion, ReuseReport, StreamChunk
 from hypic_agents.integrations.sglang import InvalidReply
 from hypic_agents.integrations.sglang.answer import Answer
 from hypic_agents.integrations.sglang.payload import AnswerForm

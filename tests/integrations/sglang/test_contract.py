@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hypic_agents.backend import Backend, ChatRequest
-from hypic_agents.core import Completion, SamplingParams, Scope, Segment, StreamChunk
+from hypic_agents.completion import Completion, StreamChunk
+from hypic_agents.core import SamplingParams, Scope, Segment
 from hypic_agents.errors import ContextOverflow, EngineClosed, HypicError, InvalidInput, InvalidMessages, RequestTimeout
 from hypic_agents.integrations.sglang import SGLangBackend
 from hypic_agents.runtime.embedded import EmbeddedBackend

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hypic_agents.core import Completion, Prompt, ReuseReport, SamplingParams, Usage
+from hypic_agents.completion import Completion, ReuseReport, Usage
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.runtime.engine import GREEDY, Engine
 from hypic_agents.runtime.plan import Plan, ReusedSpan
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Grammar, Prompt, SamplingParams
 from hypic_agents.errors import InvalidInput
-from hypic_agents.runtime.audit.served import Served, compare
+from hypic_agents.runtime.audit.served import MOST_TOKENS, compare
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.engine import Engine
 from tests.runtime.audit.prompts import mixed_prompt
+from tests.runtime.audit.test_served import chosen_from
 from tests.runtime.models import engine, make_prompt, segment_ids
 
 SHORT = SamplingParams(max_tokens=4)
@@ -64,12 +66,28 @@ def test_an_audit_measures_what_was_served() -> None:
     answer = list(one.generate(prompt, SHORT).token_ids)
     assert one.run_audits() == 1
     reuse, truth = (one.score([prompt], [answer], policy)[0] for policy in ("zero_state", "exact"))
-    expected = compare(Served.of(answer, reuse), truth, 0.01)
+    expected = compare(chosen_from(answer, reuse), truth, 0.01)
     metrics = one.metrics()
     assert expected.kl > 1e-4
     assert metrics.get("hypic_audit_kl_nats_total", policy="zero_state") == pytest.approx(4 * expected.kl, rel=0.02)
     assert metrics.get("hypic_audit_tokens_total", policy="zero_state", agreed="true") == expected.agreed
     assert metrics.get("hypic_audit_tokens_total", policy="zero_state", agreed="false") == 4 - expected.agreed
+
+
+def test_what_a_grammar_forced_is_not_judged() -> None:
+    one = audited(policy="zero_state")
+    grammar = Grammar("regex", "([ab] and then it goes on, ){30}")
+    request = one.submit(mixed_prompt(3), SamplingParams(max_tokens=200, grammar=grammar))
+    one.step()
+    served = one._auditor._serving[request]
+    while not request.done:
+        one.step()
+    assert len(served.token_ids) <= MOST_TOKENS < len(request.token_ids)
+    assert served.token_ids == request.token_ids[: len(served.token_ids)]
+    assert 0 < len(served.judged) < len(served.token_ids) / 2
+    assert one.run_audits() == 1
+    assert count(one, "_tokens_total") == len(served.judged)
+    assert count(one, "_failures_total") == 0
 
 
 def test_exact_requests_need_no_audit() -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from hypic_agents.core import Completion, Prompt, SamplingParams, SegmentKind
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams, SegmentKind
 from hypic_agents.quality.worlds import make_episode, render_messages
 from hypic_agents.runtime.audit.fallback import WHOLE_POLICY
 from hypic_agents.runtime.batch import ReusedRun, Row

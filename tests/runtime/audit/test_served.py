@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypic_agents.runtime.audit.served import MOST_TOKENS, TOP, Divergence, Sampler, Served, tie_of
+from hypic_agents.runtime.audit.served import TOP, Divergence, Sampler, Served, tie_of
 from hypic_agents.runtime.audit.served import compare as compare_within
 
 VOCAB = 300
@@ -23,6 +23,13 @@ def logits(seed: int, tokens: int = 4, scale: float = 3.0) -> torch.Tensor:
     return torch.randn(tokens, VOCAB, generator=torch.Generator().manual_seed(seed)) * scale
 
 
+def chosen_from(token_ids: list[int], rows: torch.Tensor, *, constrained: bool = False) -> Served:
+    served = Served(constrained)
+    for token_id, row in zip(token_ids, rows, strict=True):
+        served.add(token_id, row)
+    return served
+
+
 def greedy(rows: torch.Tensor) -> list[int]:
     return rows.argmax(-1).tolist()
 
@@ -34,7 +41,7 @@ def full_kl(truth: torch.Tensor, other: torch.Tensor) -> float:
 
 def test_the_same_logits_do_not_diverge() -> None:
     rows = logits(1)
-    found = compare(Served.of(greedy(rows), rows), rows + 7.0)  # logits are free up to a constant
+    found = compare(chosen_from(greedy(rows), rows), rows + 7.0)  # logits are free up to a constant
     assert (found.tokens, found.agreed, found.changed) == (4, 4, False)
     assert found.kl < 1e-6
 
@@ -43,14 +50,14 @@ def test_the_same_logits_do_not_diverge() -> None:
 def test_the_kept_part_bounds_the_true_divergence_from_below(seed: int, noise: float) -> None:
     truth = logits(seed)
     other = truth + noise * logits(seed + 5000, scale=1.0)
-    found = compare(Served.of(greedy(other), other), truth)
+    found = compare(chosen_from(greedy(other), other), truth)
     assert found.kl <= full_kl(truth, other) + 1e-6
     assert found.kl >= 0.3 * full_kl(truth, other) - 1e-6
 
 
 def test_a_vocabulary_that_is_kept_whole_gives_the_true_divergence() -> None:
     truth, other = logits(1)[:, :TOP], logits(2)[:, :TOP]
-    assert compare(Served.of(greedy(other), other), truth).kl == pytest.approx(full_kl(truth, other), abs=1e-6)
+    assert compare(chosen_from(greedy(other), other), truth).kl == pytest.approx(full_kl(truth, other), abs=1e-6)
 
 
 def test_the_certain_opposite_shows_although_the_right_token_was_not_kept() -> None:
@@ -58,7 +65,7 @@ def test_the_certain_opposite_shows_although_the_right_token_was_not_kept() -> N
     truth[0, 5] = 40.0
     other[0, :TOP] = 40.0
     other[0, 5] = 0.0
-    found = compare(Served.of([0], other), truth)
+    found = compare(chosen_from([0], other), truth)
     assert found.kl > 10
     assert found.changed
 
@@ -68,16 +75,16 @@ def test_a_tie_is_no_change() -> None:
     truth[0, :2] = torch.tensor([10.0, 9.995])
     other = truth.flip(-1).flip(-1).clone()
     other[0, 1] = 10.01
-    assert compare(Served.of([1], other), truth).changed is False
+    assert compare(chosen_from([1], other), truth).changed is False
     truth[0, 0] = 10.1
-    assert compare(Served.of([1], other), truth).changed is True
-    assert compare_within(Served.of([1], other), truth, tie_of(torch.bfloat16)).changed is False
+    assert compare(chosen_from([1], other), truth).changed is True
+    assert compare_within(chosen_from([1], other), truth, tie_of(torch.bfloat16)).changed is False
 
 
 def test_under_a_grammar_only_the_distribution_counts() -> None:
     truth, other = logits(1), logits(2)
-    free = compare(Served.of(greedy(other), other), truth)
-    bound = compare(Served.of(greedy(other), other, constrained=True), truth)
+    free = compare(chosen_from(greedy(other), other), truth)
+    bound = compare(chosen_from(greedy(other), other, constrained=True), truth)
     assert free.changed and not bound.changed
     assert bound.kl == free.kl
     assert bound.exceeds(0.1) and not bound.exceeds(bound.kl)
@@ -87,22 +94,28 @@ def test_under_a_grammar_only_the_distribution_counts() -> None:
 def test_nothing_that_a_fault_can_write_passes_for_agreement(bad: float) -> None:
     truth = logits(1)
     other = torch.full_like(truth, bad)
-    assert compare(Served.of([0] * 4, other), truth).exceeds(10.0)
+    assert compare(chosen_from([0] * 4, other), truth).exceeds(10.0)
 
 
 def test_masked_tokens_are_no_divergence() -> None:
     rows = logits(1)
     rows[:, 10:] = -math.inf
-    found = compare(Served.of(greedy(rows), rows), rows)
+    found = compare(chosen_from(greedy(rows), rows), rows)
     assert found.kl < 1e-6 and not found.changed
 
 
-def test_a_long_answer_is_kept_up_to_its_first_tokens() -> None:
-    served = Served()
-    row = logits(1, tokens=1)[0]
-    while not served.full:
-        served.add(1, row)
-    assert len(served.token_ids) == MOST_TOKENS
+def test_only_tokens_that_came_from_logits_are_judged() -> None:
+    truth, other = logits(1, tokens=5), logits(2, tokens=5)
+    served = Served(constrained=True)
+    served.skip([7])
+    served.add(3, truth[1])
+    served.skip([7, 7])
+    served.add(5, truth[4])
+    again = served.under(other)
+    assert again.token_ids == served.token_ids == [7, 3, 7, 7, 5]
+    assert again.judged == served.judged == [1, 4]
+    assert compare(served, truth).tokens == compare(served, truth).agreed == 2
+    assert compare(again, truth) == compare(chosen_from([3, 5], other[[1, 4]], constrained=True), truth[[1, 4]])
 
 
 def test_the_sample_is_repeatable_and_of_the_share_asked_for() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hypic_agents.core import Completion, Prompt, SamplingParams
+from hypic_agents.completion import Completion
+from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.runtime.audit.passes import payload_difference
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.engine import Engine
