@@ -165,7 +165,7 @@ def _simulation(recorders: Mapping[str, Recorder], answer: Completion, timing: T
     one, many = recorders["one_worker"], recorders["workers"]
     makespan_s = one.makespan(repeats)
     return {
-        "jobs": one.jobs(),
+        "jobs": one.jobs(repeats),
         "makespan_s": {"1": makespan_s, str(many.num_workers): many.makespan(repeats)},
         "answer_s": max(0.0, timing.median - makespan_s),
         "live_tokens": answer.report.live_tokens,

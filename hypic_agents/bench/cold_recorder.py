@@ -65,15 +65,16 @@ class Recorder:
         """Median seconds from handing out a prompt's builds to holding the last, over the last runs."""
         return median(seconds for seconds, _ in self._runs[-last:])
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """Builds of the latest run."""
+    def jobs(self, last: int) -> list[dict[str, Any]]:
+        """Builds of the last runs' median one, so that they fit :meth:`makespan`."""
+        runs = sorted(self._runs[-last:], key=lambda run: run[0])
         return [
             {
                 "tokens": one.job.num_tokens,
                 "seconds": one.build_s,
                 "bytes": one.payload.nbytes if one.payload is not None else 0,
             }
-            for one in self._runs[-1][1]
+            for one in runs[len(runs) // 2][1]
             if not one.job.is_prefix
         ]
 

@@ -22,6 +22,13 @@ State = Literal["starting", "idle", "busy", "resting", "gone"]
 GRACE_S = 1.0
 _ENDING_S = 0.5
 _ROOT = Path(__file__).resolve().parents[3]
+# The allocator of glibc keeps what a build freed, in huge pages: to touch fresh pages for every tensor takes a tenth of
+# a build's time, more where several workers do. The threshold is the largest that it takes.
+_ALLOCATOR = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+}
 
 
 class Child:
@@ -194,4 +201,4 @@ def end_all(children: Sequence[Child]) -> None:
 def _environment(spec: WorkerSpec) -> dict[str, str]:
     threads = str(spec.threads or 1)
     path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    return {**_ALLOCATOR, **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}

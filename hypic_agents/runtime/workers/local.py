@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.workers.compute import compute
 from hypic_agents.runtime.workers.contract import BuildJob, Built
+
+
+# Larger passes leave the caches of a CPU and touch fresh memory in every layer; see ops.blockwise.
+_MOST_CPU_TOKENS: Final = 1024
 
 
 class LocalPool:
@@ -14,12 +19,13 @@ class LocalPool:
 
     Args:
         model: The engine's own.
-        max_pass_tokens: Most tokens of one packed pass; a single longer job still runs alone.
+        max_pass_tokens: Most tokens of one packed pass, on a CPU 1,024; a single longer job still runs alone.
     """
 
     def __init__(self, model: HybridModel, max_pass_tokens: int) -> None:
         self._model = model
-        self._max_pass_tokens = max_pass_tokens
+        on_cpu = model.device.type == "cpu"
+        self._max_pass_tokens = min(max_pass_tokens, _MOST_CPU_TOKENS) if on_cpu else max_pass_tokens
         self._queue: dict[int, BuildJob] = {}
 
     @property
