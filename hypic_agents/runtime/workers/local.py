@@ -9,7 +9,6 @@ from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.workers.compute import compute
 from hypic_agents.runtime.workers.contract import BuildJob, Built
 
-
 # Larger passes leave the caches of a CPU and touch fresh memory in every layer; see ops.blockwise.
 _MOST_CPU_TOKENS: Final = 1024
 
