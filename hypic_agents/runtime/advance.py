@@ -75,9 +75,17 @@ def _choose(rows: Sequence[tuple[Request, Tensor]], record: Record) -> None:
     for (request, row), token in zip(rows, chosen, strict=True):
         _guarded(request, partial(_take, row=row, token=token, record=record))
     # A pass of several tokens a row costs more than one of single tokens: run ahead where that spares enough passes.
-    if sum(request.num_settled for request in requests) * 2 > len(requests):
+    if sum(map(_num_settled, requests)) * 2 > len(requests):
         for request in requests:
             _guarded(request, Request.push_settled)
+
+
+def _num_settled(request: Request) -> int:
+    try:
+        return request.num_settled
+    except Exception as error:  # noqa: BLE001  as above
+        request.fail(as_hypic(error))
+        return 0
 
 
 def _guarded(request: Request, act: Callable[[Request], None]) -> None:

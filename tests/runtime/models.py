@@ -35,6 +35,30 @@ def hybrid(family: str, layout: str = "") -> HybridModel:
     return wrap(copy.deepcopy(reference(family, layout)))
 
 
+class StandIn:
+    """A model in place of another: what it does not define is the other's."""
+
+    def __init__(self, model: HybridModel) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+class Failing(StandIn):
+    """A model that breaks on one token."""
+
+    def __init__(self, model: HybridModel, token: int) -> None:
+        super().__init__(model)
+        self._token = token
+
+    def forward(self, rows: Any) -> Any:
+        result = self._model.forward(rows)
+        if (result.batch.token_ids == self._token).any():
+            raise RuntimeError("broken on purpose")
+        return result
+
+
 @functools.cache
 def _tokenizer() -> ChatTokenizer:
     return ChatTokenizer.from_pretrained(str(TINY))

@@ -19,7 +19,7 @@ from hypic_agents.runtime.request import Request
 from hypic_agents.runtime.sampling import check_sampling
 from hypic_agents.runtime.workers.contract import BuildJob, Built
 from hypic_agents.runtime.workers.local import LocalPool
-from tests.runtime.models import engine, hybrid, make_prompt, segment_ids
+from tests.runtime.models import StandIn, engine, hybrid, make_prompt, segment_ids
 
 ANSWER = SamplingParams(max_tokens=8)
 WARM = SamplingParams(max_tokens=8, temperature=0.8, seed=5)
@@ -30,14 +30,12 @@ def prompt_of(seed: int, **changes: Any) -> Prompt:
     return make_prompt([segment_ids(rng, n) for n in (40, 57)], system=segment_ids(rng, 20), **changes)
 
 
-class Poisoned:
+class Poisoned(StandIn):
     """A model whose logits behind one token are no numbers."""
 
     def __init__(self, model: HybridModel, token: int) -> None:
-        self._model, self._token = model, token
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
+        super().__init__(model)
+        self._token = token
 
     def forward(self, rows: Any) -> Any:
         result = self._model.forward(rows)
@@ -115,11 +113,17 @@ class BadGrammar:
             raise RuntimeError("no such state")
         return True
 
-    def accept(self, token_id: int, left: int) -> int:
+    @property
+    def num_settled(self) -> int:
         raise RuntimeError("no such state")
 
+    def accept(self, token_id: int, left: int) -> int:
+        if self._method == "accept":
+            raise RuntimeError("no such state")
+        return token_id
 
-@pytest.mark.parametrize("method", ["forced", "allows", "accept"])
+
+@pytest.mark.parametrize("method", ["forced", "allows", "accept", "num_settled"])
 def test_a_grammar_that_fails_touches_no_other(method: str) -> None:
     trio = Trio()
     trio.engine.step()

@@ -15,6 +15,7 @@ from hypic_agents.core import Grammar, Prompt, SamplingParams, Scope
 from hypic_agents.runtime.batch import LiveRun, Row
 from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.policy import PRESETS
+from tests.runtime.models import StandIn
 
 TURNS = 20
 ACME = Scope("acme")
@@ -43,7 +44,7 @@ MOST_BEHIND = PRESETS["hypic"].head_seam
 SEAM = PRESETS["hypic"].head_seam + PRESETS["hypic"].lead_max
 
 
-class Counting:
+class Counting(StandIn):
     """A model that counts the tokens it computes.
 
     Attributes:
@@ -52,11 +53,8 @@ class Counting:
     """
 
     def __init__(self, model: HybridModel) -> None:
-        self._model = model
+        super().__init__(model)
         self.prompt_len = self.tokens = self.answered = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
 
     def forward(self, rows: list[Row]) -> Any:
         for run in (run for row in rows for run in row.elements if isinstance(run, LiveRun)):

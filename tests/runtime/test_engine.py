@@ -12,8 +12,7 @@ import torch
 
 from hypic_agents.core import Prompt, SamplingParams, Scope
 from hypic_agents.errors import ContextOverflow, EmptyPrompt, EngineClosed, HypicError, InvalidInput, InvalidPolicy
-from hypic_agents.runtime.models.hybrid import HybridModel
-from tests.runtime.models import engine, hybrid, make_prompt, segment_ids
+from tests.runtime.models import Failing, engine, hybrid, make_prompt, segment_ids
 
 
 def some_prompt(seed: int = 0, **changes: Any) -> Prompt:
@@ -124,22 +123,6 @@ def test_a_shared_document_behind_a_private_system_prompt() -> None:
     assert one.generate(mixed).token_ids == engine().generate(prompt).token_ids
 
 
-class _Failing:
-    """A model that breaks on one token."""
-
-    def __init__(self, model: HybridModel, token: int) -> None:
-        self._model, self._token = model, token
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def forward(self, rows: Any) -> Any:
-        result = self._model.forward(rows)
-        if (result.batch.token_ids == self._token).any():
-            raise RuntimeError("broken on purpose")
-        return result
-
-
 @pytest.mark.parametrize("where", ["prompt", "decode"])
 def test_law_10_one_request_s_failure_touches_no_other(where: str) -> None:
     sampling = SamplingParams(max_tokens=10)
@@ -149,7 +132,7 @@ def test_law_10_one_request_s_failure_touches_no_other(where: str) -> None:
     token = 1001 if where == "prompt" else engine().generate(victim, sampling).token_ids[2]
     assert where == "prompt" or all(token not in ids for ids in expected)
     one = engine()
-    broken: Any = _Failing(hybrid("qwen3_5"), token)
+    broken: Any = Failing(hybrid("qwen3_5"), token)
     one.model = broken
     one._prefill._model = broken
     requests = [one.submit(p, sampling) for p in (good[0], victim, good[1])]

@@ -17,9 +17,8 @@ from hypic_agents.core import Prompt, SamplingParams, Scope, Segment, SegmentSpa
 from hypic_agents.errors import InvalidInput
 from hypic_agents.runtime import prefix_checkpoints
 from hypic_agents.runtime.engine import Engine
-from hypic_agents.runtime.models.hybrid import HybridModel
 from hypic_agents.runtime.state import KVBuffer, LinearState
-from tests.runtime.models import engine, hybrid, make_prompt, segment_ids
+from tests.runtime.models import Failing, engine, hybrid, make_prompt, segment_ids
 
 END = 2  # ends a message for the tokenizer of these engines
 SAMPLING = SamplingParams(max_tokens=8)
@@ -256,29 +255,13 @@ def test_a_cancelled_request_leaves_the_checkpoint_of_its_prompt_only() -> None:
     one.prefixes.check_integrity()
 
 
-class _Failing:
-    """A model that breaks on one token."""
-
-    def __init__(self, model: HybridModel, token: int) -> None:
-        self._model, self._token = model, token
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def forward(self, rows: Any) -> Any:
-        result = self._model.forward(rows)
-        if (result.batch.token_ids == self._token).any():
-            raise RuntimeError("broken on purpose")
-        return result
-
-
 def test_law_10_a_failing_pass_spoils_no_checkpoint() -> None:
     one, off = engine(), engine(prefix_bytes=0)
     prompts = [opening(seed) for seed in (1, 2)]
     first = one.generate_batch(prompts, SAMPLING)
     turns = [reply(prompt, done) for prompt, done in zip(prompts, first, strict=True)]
     victim = replace(turns[0], token_ids=(*turns[0].token_ids[:-3], 1001, END, 5, 6))
-    broken: Any = _Failing(hybrid("qwen3_5"), 1001)
+    broken: Any = Failing(hybrid("qwen3_5"), 1001)
     one.model = one._prefill._model = broken
     requests = [one.submit(prompt, SAMPLING) for prompt in (turns[0], victim, turns[1])]
     while not all(request.done for request in requests):

@@ -85,7 +85,9 @@ class World:
 
     def wait_busy(self) -> None:
         driver = self.engine._running()
+        until = time.monotonic() + 20
         while not driver.call(lambda: bool(driver._jobs)).result(30):
+            assert time.monotonic() < until, "no request came"
             time.sleep(0.005)
 
     def is_idle(self) -> bool:
