@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
+import struct
 from pathlib import Path
 
 import pytest
@@ -94,3 +97,27 @@ def test_a_tensor_of_the_wrong_size_is_refused() -> None:
 def test_a_header_that_is_none_is_noticed(head: bytes) -> None:
     with pytest.raises(DamagedFile):
         parse_metadata(head)
+
+
+def test_a_file_of_an_earlier_version_is_read_and_its_damage_noticed() -> None:
+    raw = with_blake2b(whole({"a": "b"}, TENSORS))
+    found, tensors = parse(bytearray(raw))
+    assert found == {"a": "b"}
+    assert bytes(tensors["bytes"].data) == b"abc"
+    for at in range(len(raw)):
+        broken = bytearray(raw)
+        broken[at] ^= 1
+        with pytest.raises(DamagedFile):
+            parse(broken)
+
+
+def with_blake2b(raw: bytearray) -> bytearray:
+    """The same file with the checksum that earlier versions wrote."""
+    start = header_end(bytes(raw[:8]))
+    fields = json.loads(raw[8:start])
+    begin = fields["checksum"]["data_offsets"][0]
+    fields["checksum"] = {"dtype": "U8", "shape": [32], "data_offsets": [begin, begin + 32]}
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    older = struct.pack("<Q", len(text)) + text + raw[start:-16]
+    return bytearray(older + hashlib.blake2b(older, digest_size=32).digest())
