@@ -7,9 +7,10 @@ sequential steps is that of the longest row, whatever the number of rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hypic_agents.runtime.batch import PackedBatch, ReusedRun, Step
@@ -19,6 +20,8 @@ from hypic_agents.runtime.state import LinearPayload, LinearState
 
 # A payload's transition has no leading dimensions: [H], [H, K] or [H, K, K].
 _FORMS: dict[int, Form] = {1: "scalar", 2: "diagonal", 3: "dense"}
+# Times the smallest normal number: what is below has room to fall by a chunk's decay before it is subnormal.
+_FADED = 1e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> tuple[Te
         eye = torch.eye(key_dim, dtype=state.dtype, device=state.device).expand(num_rows, heads, -1, -1)
         begin_state = torch.zeros_like(state)
         state = torch.cat((state, torch.zeros_like(eye)), dim=-1)
+        factors = replace(factors, u=F.pad(factors.u, (0, key_dim)))
     incoming: list[Tensor] = []
     values: list[Tensor] = []
     captured: list[Tensor] = []
@@ -66,6 +70,7 @@ def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> tuple[Te
             rows = None if len(step.chunk_rows) == num_rows else _index(step.chunk_rows, state)
             before = state if rows is None else state.index_select(0, rows)
             after, new = advance(factors[step.chunks], before)
+            after = _without_subnormals(after) if batch.any_transition else after
             state = after if rows is None else state.index_copy(0, rows, after)
             incoming.append(before[..., :value_dim])
             values.append(new[..., :value_dim])
@@ -78,6 +83,13 @@ def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> tuple[Te
         begin_state=begin_state,
         captured=torch.cat(captured) if captured else None,
     )
+
+
+def _without_subnormals(state: Tensor) -> Tensor:
+    """Zeros for what no sum would notice: a transition fades, and a CPU's products of subnormal numbers are slow."""
+    if state.device.type != "cpu":
+        return state
+    return F.hardshrink(state, _FADED * torch.finfo(state.dtype).tiny)
 
 
 def _initial(batch: PackedBatch, layer: int, factors: ChunkFactors, shape: tuple[int, int, int]) -> Tensor:
@@ -99,7 +111,7 @@ def _compose(state: Tensor, step: Step, layer: int, num_rows: int) -> Tensor:
     width = state.shape[-1]
     for r, run in step.reused:
         new = compose_run(run, layer, state[r])
-        results.append(torch.nn.functional.pad(new, (0, width - new.shape[-1])))
+        results.append(F.pad(new, (0, width - new.shape[-1])))
     stacked = results[0].unsqueeze(0) if len(results) == 1 else torch.stack(results)
     if len(results) == num_rows:
         return stacked

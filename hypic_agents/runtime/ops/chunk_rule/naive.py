@@ -136,7 +136,7 @@ def advance(factors: ChunkFactors, state: Tensor) -> tuple[Tensor, Tensor]:
     if columns > u.shape[-1]:
         u = torch.nn.functional.pad(u, (0, columns - u.shape[-1]))
     values = u if factors.w is None else u - factors.w @ state
-    return factors.decay * state + factors.k_end.transpose(-1, -2) @ values, values
+    return torch.addcmul(factors.k_end.transpose(-1, -2) @ values, factors.decay, state), values
 
 
 def chunk_outputs(factors: ChunkFactors, states: Tensor, values: Tensor) -> Tensor:
