@@ -163,11 +163,12 @@ def _require_clean(answers: Mapping[str, Completion]) -> None:
 def _simulation(recorders: Mapping[str, Recorder], answer: Completion, timing: Timings, repeats: int) -> dict[str, Any]:
     """The run in the fields that the simulation reads."""
     one, many = recorders["one_worker"], recorders["workers"]
-    makespan_s = one.makespan(repeats)
+    makespan_s, prefix_s = one.makespan(repeats), one.prefix_s(repeats)
     return {
         "jobs": one.jobs(repeats),
         "makespan_s": {"1": makespan_s, str(many.num_workers): many.makespan(repeats)},
-        "answer_s": max(0.0, timing.median - makespan_s),
+        "prefix_s": prefix_s,
+        "answer_s": max(0.0, timing.median - makespan_s - prefix_s),
         "live_tokens": answer.report.live_tokens,
         "link_bytes_s": measure_link(one.last_payload),
     }

@@ -1,9 +1,10 @@
-"""What a pool does while it is measured: its builds, and the time from the first job to the last payload."""
+"""What a pool does while it is measured: its builds, and the time from handing them out to the last payload."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -14,6 +15,15 @@ from hypic_agents.runtime.workers.wire import decode_payload, encode_payload, to
 _LINK_REPEATS = 5
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One prompt's builds: what its segments took together, and before them the prefix that they are built behind."""
+
+    prefix_s: float
+    seconds: float
+    built: tuple[Built, ...]
+
+
 class Recorder:
     """A pool that remembers. A run is what happens between two times at which nothing is under way."""
 
@@ -22,8 +32,9 @@ class Recorder:
         self._pool = pool
         self._open: set[int] = set()
         self._started = 0.0
+        self._prefix_s = 0.0
         self._current: list[Built] = []
-        self._runs: list[tuple[float, tuple[Built, ...]]] = []
+        self._runs: list[_Run] = []
 
     @property
     def spare(self) -> bool:
@@ -34,9 +45,12 @@ class Recorder:
         return self._pool.settled
 
     def submit(self, jobs: Sequence[BuildJob]) -> None:
-        # A prefix and what is built behind it are two submissions of one prompt.
-        if not self._open and not any(job.prefix_ids for job in jobs):
-            self._started, self._current = time.perf_counter(), []
+        if not self._open:
+            # A prefix and what is built behind it are two submissions of one prompt.
+            now = time.perf_counter()
+            behind = all(one.job.is_prefix for one in self._current) and any(job.prefix_ids for job in jobs)
+            self._prefix_s = now - self._started if self._current and behind else 0.0
+            self._started, self._current = now, []
         self._open |= {job.id for job in jobs}
         self._pool.submit(jobs)
 
@@ -45,7 +59,7 @@ class Recorder:
         self._open -= {one.job.id for one in built}
         self._current += built
         if built and not self._open and not all(one.job.is_prefix for one in self._current):
-            self._runs.append((time.perf_counter() - self._started, tuple(self._current)))
+            self._runs.append(_Run(self._prefix_s, time.perf_counter() - self._started, tuple(self._current)))
         return built
 
     def wait(self, timeout_s: float) -> None:
@@ -62,25 +76,29 @@ class Recorder:
         self._pool.close()
 
     def makespan(self, last: int) -> float:
-        """Median seconds from handing out a prompt's builds to holding the last, over the last runs."""
-        return median(seconds for seconds, _ in self._runs[-last:])
+        """Median seconds from handing out a prompt's segments to holding the last of them, over the last runs."""
+        return median(run.seconds for run in self._runs[-last:])
+
+    def prefix_s(self, last: int) -> float:
+        """Median seconds before that, until what the segments are built behind was there."""
+        return median(run.prefix_s for run in self._runs[-last:])
 
     def jobs(self, last: int) -> list[dict[str, Any]]:
         """Builds of the last runs' median one, so that they fit :meth:`makespan`."""
-        runs = sorted(self._runs[-last:], key=lambda run: run[0])
+        runs = sorted(self._runs[-last:], key=lambda run: run.seconds)
         return [
             {
                 "tokens": one.job.num_tokens,
                 "seconds": one.build_s,
                 "bytes": one.payload.nbytes if one.payload is not None else 0,
             }
-            for one in runs[len(runs) // 2][1]
+            for one in runs[len(runs) // 2].built
             if not one.job.is_prefix
         ]
 
     @property
     def last_payload(self) -> Payload:
-        payload = self._runs[-1][1][-1].payload
+        payload = self._runs[-1].built[-1].payload
         assert payload is not None
         return payload
 

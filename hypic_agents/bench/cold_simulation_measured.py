@@ -28,7 +28,7 @@ class Measured:
         tokens, seconds, nbytes: Of each build, in a pool of one worker: its length, the worker's own seconds, and the
             bytes of its payload.
         makespan_s: Seconds from handing out the builds to holding the last payload, by the number of workers: 1, and
-            at least one more.
+            at least one more. The prefix that they are built behind was there: prompts share it.
         answer_s: Seconds from there to the first token.
         live: Tokens computed in that time.
         link_bytes_s: Payload bytes taken in a second, checksum and copy included; infinite where it was not measured.

@@ -103,7 +103,7 @@ class PackedBatch:
     Attributes:
         token_ids, positions: ``[T]``.
         row_slices: Where each row's live tokens lie in the packed order.
-        history: ``[M]`` sources of the conv's input, which are ``conv_width - 1`` zero rows, T tokens, then the bank.
+        history: ``[M]`` sources of the conv's input, which are ``conv_width - 1`` zero rows, the bank, then T tokens.
         conv_pick: ``[T]`` where each token's conv output lies among the ``M - (conv_width - 1)`` windows.
         tail_sources: ``[R, conv_width - 1]`` sources of every row's conv tail at its end.
         capture_tails: ``[captures, conv_width - 1]`` likewise at captured run ends, in order of capture.
@@ -111,6 +111,7 @@ class PackedBatch:
         grid: ``[N, C]`` token index of every chunk slot, T where padded.
         ungrid: ``[T]`` slot of every token in the flattened grid.
         in_order: The grid's slots hold the tokens in order, padded only at the end (a single row, or one token a row).
+        straight: One row, and nothing is reused behind a live token: the conv's sources end with the whole history.
         steps: The chain.
         logit_index: ``[n]`` packed tokens whose logits are wanted.
         any_transition: Whether some row follows a transition.
@@ -135,6 +136,7 @@ class PackedBatch:
     logit_index: Tensor
     any_transition: bool
     in_order: bool
+    straight: bool
     blocks: tuple[PackedBatch, ...] = ()
     query_blocks: dict[tuple[int, int], list[QueryBlock]] = field(default_factory=dict)
     key_positions: dict[int, Tensor] = field(default_factory=dict)

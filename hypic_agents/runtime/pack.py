@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -87,11 +88,12 @@ def _pack(rows: Sequence[Row], conv_width: int, device: torch.device | str) -> P
     logit_index: list[int] = []
     plan: list[list[Chunk | ReusedRun]] = []
     total = sum(lengths)
+    num_banked = sum((row.past is not None) + sum(isinstance(e, ReusedRun) for e in row.elements) for row in rows)
+    first_token = width * (1 + num_banked)
 
     def bank_sources(item: int | SegmentPayload) -> list[int]:
         bank.append(item)
-        first = width + total + (len(bank) - 1) * width
-        return list(range(first, first + width))
+        return list(range(width * len(bank), width * (len(bank) + 1)))
 
     for r, row in enumerate(rows):
         row_start = len(token_ids)
@@ -109,7 +111,7 @@ def _pack(rows: Sequence[Row], conv_width: int, device: torch.device | str) -> P
             positions.extend(range(element.start, element.start + element.length))
             conv_pick.extend(range(len(history), len(history) + element.length))
             history.extend(recent)
-            own = range(width + first, width + first + element.length)
+            own = range(first_token + first, first_token + first + element.length)
             history.extend(own)
             recent = [*recent, *own][len(own) :]
             pieces = list(range(first, first + element.length, size))
@@ -153,6 +155,11 @@ def _pack(rows: Sequence[Row], conv_width: int, device: torch.device | str) -> P
         steps=tuple(steps),
         logit_index=torch.tensor(logit_index, dtype=torch.long, device=device),
         in_order=in_order,
+        straight=len(rows) == 1
+        and not any(
+            isinstance(one, LiveRun) and isinstance(following, ReusedRun)
+            for one, following in pairwise(rows[0].elements)
+        ),
         any_transition=any(isinstance(e, LiveRun) and e.begin_transition for row in rows for e in row.elements),
     )
 

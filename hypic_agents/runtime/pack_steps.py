@@ -46,6 +46,7 @@ def pack_steps(rows: Sequence[Row], width: int, device: torch.device | str) -> P
         steps=(step,),
         logit_index=index.rows,
         in_order=True,
+        straight=count == 1,
         any_transition=False,
     )
 
@@ -63,6 +64,6 @@ class _StepIndex:
 def _step_index(count: int, width: int, device: torch.device) -> _StepIndex:
     """Index tensors of a decode pass, which depend on its number of rows alone."""
     rows = torch.arange(count, device=device)
-    tails = (width + count + width * rows)[:, None] + torch.arange(width, device=device)
-    seen = torch.cat((tails, width + rows[:, None]), dim=1)
+    tails = (width + width * rows)[:, None] + torch.arange(width, device=device)
+    seen = torch.cat((tails, width + width * count + rows[:, None]), dim=1)
     return _StepIndex(rows, seen.flatten(), (width + 1) * rows, seen[:, 1:])

@@ -49,6 +49,10 @@ def test_cold_prompts(engine: Engine) -> None:
     assert len(measured.tokens) == 3
     assert set(measured.makespan_s) == {1, 2}
     assert measured.live == result["live_tokens"]
+    seconds = result["simulation"]
+    whole = seconds["prefix_s"] + seconds["makespan_s"]["1"] + seconds["answer_s"]
+    assert seconds["prefix_s"] > 0
+    assert whole == pytest.approx(result["ttft_s"]["one_worker"])
 
 
 def test_a_policy_that_builds_nothing_is_refused() -> None:

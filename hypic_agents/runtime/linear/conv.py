@@ -11,7 +11,7 @@ from hypic_agents.runtime.state import LinearPayload, LinearState, SegmentPayloa
 
 
 def conv_sources(inputs: Tensor, batch: PackedBatch, layer: int) -> Tensor:
-    """All rows the conv may look at: zero rows, live inputs ``[T, C]``, conv tails of past and payloads."""
+    """All rows the conv may look at: zero rows, conv tails of past and payloads, live inputs ``[T, C]``."""
     tails = []
     for item in batch.tail_bank:
         if isinstance(item, SegmentPayload):
@@ -27,7 +27,7 @@ def conv_sources(inputs: Tensor, batch: PackedBatch, layer: int) -> Tensor:
     width = batch.tail_sources.shape[-1]
     if not tails:
         return F.pad(inputs, (0, 0, width, 0))
-    return torch.cat((inputs.new_zeros(width, inputs.shape[-1]), inputs, *(t.to(inputs.dtype) for t in tails)))
+    return torch.cat((inputs.new_zeros(width, inputs.shape[-1]), *(t.to(inputs.dtype) for t in tails), inputs))
 
 
 def causal_conv(sources: Tensor, weight: Tensor, bias: Tensor | None, batch: PackedBatch) -> Tensor:
@@ -40,16 +40,18 @@ def causal_conv(sources: Tensor, weight: Tensor, bias: Tensor | None, batch: Pac
     """
     taps = weight.shape[-1]
     # float32 accumulation: four products in bfloat16 would round three times.
-    lies_ready = batch.in_order and not batch.tail_bank  # the sources are the history, token by token
-    extended = (sources if lies_ready else sources.index_select(0, batch.history)).float()
+    if batch.straight:
+        extended = sources[-(len(batch.token_ids) + taps - 1) :].float()
+    else:
+        extended = sources.index_select(0, batch.history).float()
     windows = extended.shape[0] - (taps - 1)
-    columns = weight.float().t()
+    columns = weight.float().t().contiguous()  # read once a token: strided, that takes twice as long
     out = extended[:windows] * columns[0]
     for j in range(1, taps):
         # In place where no gradient needs the sum so far: a fresh buffer each time costs three times as much.
         sink = None if out.requires_grad else out
         out = torch.addcmul(out, extended[j : j + windows], columns[j], out=sink)
-    out = out if lies_ready else out.index_select(0, batch.conv_pick)
+    out = out if batch.straight else out.index_select(0, batch.conv_pick)
     if bias is not None:
         out = out + bias.float()
     return out.to(sources.dtype)
