@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hypic_agents.runtime.batch import LiveRun, ReusedRun, Row
 from hypic_agents.runtime.cache.entry import SegmentEntry
@@ -20,6 +21,7 @@ def assembly_row(
     answer_ids: Sequence[int] = (),
     past: RowState | None = None,
     capture_at: int = 0,
+    room: int = 0,
 ) -> Row:
     """The row of one request.
 
@@ -34,6 +36,7 @@ def assembly_row(
         past: The state behind the prompt's first tokens, which are then no part of the row. Does not end inside a
             reused span.
         capture_at: Prompt position, within the last live span, at which the state is recorded; 0 for nowhere.
+        room: How many tokens its buffers shall take behind the prompt, where they are made now.
     """
     begin = 0 if past is None else past.length
     elements: list[LiveRun | ReusedRun] = []
@@ -63,7 +66,8 @@ def assembly_row(
         last = elements[-1]
         assert isinstance(last, LiveRun)
         elements[-1] = LiveRun(last.start, last.token_ids + tuple(answer_ids[:-1]), capture=last.capture)
-    return Row(tuple(elements), past=past, start=begin, logits_from=max(1, len(answer_ids)))
+    row = Row(tuple(elements), past=past, start=begin, logits_from=max(1, len(answer_ids)))
+    return replace(row, room=len(token_ids) - row.end + room) if room else row
 
 
 def _reused(span: ReusedSpan, plan: Plan, entry: SegmentEntry) -> ReusedRun:

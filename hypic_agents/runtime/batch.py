@@ -56,6 +56,7 @@ class Row:
         mask: Optional bool ``[live tokens, keys]`` that replaces the causal mask of full attention.
         keep: A row that builds a payload keeps this many last tokens of it; 0 where nothing is built.
         checkpoint: The payload is the state at the row's end, not an affine map.
+        room: For how many keys and values behind its end its buffers have room, where it begins without ``past``.
     """
 
     elements: tuple[LiveRun | ReusedRun, ...]
@@ -65,6 +66,7 @@ class Row:
     mask: Tensor | None = None
     keep: int = 0
     checkpoint: bool = False
+    room: int = 0
 
     @property
     def end(self) -> int:

@@ -85,6 +85,7 @@ class Pipeline:
         if not 2 <= count < len(request.plan.spans) or request.plan.spans[count - 1].end <= done:
             return False
         plan = replace(request.plan, spans=request.plan.spans[:count])
-        row = assembly_row(plan, request.prompt.token_ids, ticket.held, self._fingerprint, past=self.past(request))
+        ids, past = request.prompt.token_ids, self.past(request)
+        row = assembly_row(plan, ids, ticket.held, self._fingerprint, past=past, room=request.room)
         self._states[request.id] = self._model.row_states(self._model.forward([replace(row, logits_from=0)]))[0]
         return True

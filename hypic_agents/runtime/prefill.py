@@ -127,6 +127,7 @@ class Prefill:
                     self._fingerprint,
                     past=self.pipeline.past(request),
                     capture_at=one.capture_at,
+                    room=request.room,
                 )
                 for request, one in zip(requests, begun, strict=True)
             ]

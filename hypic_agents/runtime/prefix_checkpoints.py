@@ -23,9 +23,6 @@ from hypic_agents.runtime.state import LinearState, RowState
 
 LOG = logging.getLogger("hypic_agents.prefix")
 
-# Room for the first tokens of the answer, so that the buffers need not grow at once.
-_ROOM = 64
-
 
 class PrefixCheckpoints:
     """Finds and keeps checkpoints of requests; follows the invalidations of a store. Safe to call from any thread.
@@ -54,8 +51,7 @@ class PrefixCheckpoints:
         match = self.begin(request).match
         if match is None:
             return None
-        capacity = len(request.prompt) + min(request.sampling.max_tokens, _ROOM)
-        return resume(match.state, match.pages, match.length, capacity)
+        return resume(match.state, match.pages, match.length, len(request.prompt) + request.room)
 
     def keep_message(self, request: Request, layers: Sequence[LinearState | None], state: RowState) -> None:
         """Keep the checkpoint at ``capture_at``: states there, and the row's keys and values as far as it reaches."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from hypic_agents.runtime.state import KVBuffer, LinearState, RowState
+from hypic_agents.runtime.state import KVBuffer, LinearState, RowState, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +74,12 @@ def resume(snapshot: StateSnapshot, pages: Sequence[KVPages], length: int, capac
     at = 0
     for layer in snapshot.layers:
         if layer is None:
-            keys, values = (_joined([page.layers[at][i] for page in pages], capacity) for i in (0, 1))
+            keys, values = (joined([page.layers[at][i] for page in pages], capacity - length) for i in (0, 1))
             layers.append(KVBuffer(keys, values, length))
             at += 1
         else:
             layers.append(LinearState(layer.recurrent_state, layer.conv_tail))
     return RowState(layers, length)
-
-
-def _joined(parts: Sequence[Tensor], capacity: int) -> Tensor:
-    joined = parts[0].new_empty((capacity, *parts[0].shape[1:]))
-    torch.cat(list(parts), out=joined[: sum(part.shape[0] for part in parts)])
-    return joined
 
 
 def _nbytes(tensor: Tensor) -> int:

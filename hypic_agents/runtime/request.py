@@ -23,6 +23,7 @@ from hypic_agents.runtime.prefix_beginning import Continuation
 from hypic_agents.runtime.state import RowState
 
 _ids = count(1)
+_ROOM = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +54,11 @@ class Request:
     report: ReuseReport | None = None
     completion: Completion | None = None
     error: HypicError | None = None
+
+    @property
+    def room(self) -> int:
+        """Tokens behind the prompt for which memory is set aside with the prompt's own; more is made when needed."""
+        return min(self.sampling.max_tokens, _ROOM)
 
     @property
     def done(self) -> bool:

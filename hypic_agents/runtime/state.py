@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -84,6 +84,16 @@ class KVBuffer:
         self.values[start:end] = values
         self.length = end
         return self.keys[:end], self.values[:end]
+
+
+def joined(parts: Sequence[Tensor], room: int = 0) -> Tensor:
+    """``[n, Hkv, D]`` pieces one behind the other, at the beginning of a tensor with room for ``room`` more rows."""
+    if not room:
+        return torch.cat(list(parts))
+    length = sum(part.shape[0] for part in parts)
+    whole = parts[0].new_empty((length + room, *parts[0].shape[1:]))
+    torch.cat(list(parts), out=whole[:length])
+    return whole
 
 
 def _grown(old: Tensor, length: int, capacity: int) -> Tensor:

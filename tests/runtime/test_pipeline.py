@@ -13,6 +13,7 @@ from hypic_agents.runtime.batch import Row
 from hypic_agents.runtime.models.hybrid import ForwardResult, HybridModel
 from hypic_agents.runtime.pipeline import leading_spans
 from hypic_agents.runtime.request import Request
+from hypic_agents.runtime.state import KVBuffer
 from hypic_agents.runtime.workers.contract import BuildJob, Built
 from hypic_agents.runtime.workers.local import LocalPool
 from tests.runtime.models import FAMILIES, engine, hybrid, make_prompt, segment_ids
@@ -154,3 +155,20 @@ def test_leading_spans_end_at_a_live_one() -> None:
         assert plan.spans[count].build.key(one.fingerprint) == keys[n]  # type: ignore[union-attr]
     assert leading_spans(plan, keys[1:], one.fingerprint) == 0, "the first is missing"
     assert leading_spans(plan, keys[1:], one.fingerprint, plan.spans[0].end) == len(plan.spans), "and not needed"
+
+
+@pytest.mark.parametrize("assembled", ["at once", "in several passes"])
+def test_keys_and_values_are_not_moved_for_the_rest_of_the_prompt_nor_for_the_first_tokens(assembled: str) -> None:
+    one = engine("qwen3_5")
+    if assembled != "at once":
+        one._prefill._builder._pool = SlowPool("qwen3_5")
+    request = one.submit(prompt_of(5, system=True), ANSWER)
+    places: set[int] = set()
+    while not request.done:
+        one.step()
+        state = request.state or one._prefill.pipeline._states.get(request.id)
+        if state is not None:
+            buffers = [layer for layer in state.layers if isinstance(layer, KVBuffer)]
+            assert all(len(b.keys) == len(b.values) == len(request.prompt) + ANSWER.max_tokens for b in buffers)
+            places.add(buffers[0].keys.data_ptr())
+    assert len(places) == 1

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hypic_agents.runtime.attention.rotary import rotate
+from hypic_agents.runtime.attention.rotary import rotate, rotate_
 from hypic_agents.runtime.batch import PackedBatch, QueryBlock, ReusedRun, Row
-from hypic_agents.runtime.state import AttentionPayload, KVBuffer
+from hypic_agents.runtime.state import AttentionPayload, KVBuffer, joined
 
 QUERY_BLOCK = 64
 
@@ -75,12 +75,12 @@ class AttentionMixer(nn.Module):
         for r, row in enumerate(batch.rows):
             live = batch.row_slices[r]
             if placed is not None and not _reuses(row):
-                keys, values = placed[live], v[live]
+                new = KVBuffer(placed[live], v[live], live.stop - live.start)
             else:
-                keys, values = _all_keys(row, k[live], v[live], self.layer_idx)
+                new = _gathered(row, k[live], v[live], self.layer_idx)
                 at = key_positions(batch, r)
-                keys = rotate(keys, cos[at], sin[at])
-            keys, values, buffer = self._behind_past(row, keys, values)
+                place(new, cos[at], sin[at])
+            keys, values, buffer = self._behind_past(row, new)
             buffers.append(buffer)
             count = live.stop - live.start if picked is None else row.logits_from
             outputs += [
@@ -91,10 +91,11 @@ class AttentionMixer(nn.Module):
         batch.outputs[self.layer_idx] = AttentionOutputs(k, v, tuple(buffers))
         return self.finish(torch.cat(outputs), rest).unsqueeze(0), None
 
-    def _behind_past(self, row: Row, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, KVBuffer]:
+    def _behind_past(self, row: Row, new: KVBuffer) -> tuple[Tensor, Tensor, KVBuffer]:
         """All keys (RoPE applied) and values of a row, past ones first, and the buffer that holds them."""
+        keys, values = new.keys[: new.length], new.values[: new.length]
         if row.past is None:
-            return keys, values, KVBuffer(keys, values, keys.shape[0])
+            return keys, values, new
         past = row.past.layers[self.layer_idx]
         assert isinstance(past, KVBuffer)
         return *past.extend(keys, values, row.start), past
@@ -116,8 +117,8 @@ def _reuses(row: Row) -> bool:
     return any(isinstance(element, ReusedRun) for element in row.elements)
 
 
-def _all_keys(row: Row, k: Tensor, v: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-    """Keys (no RoPE) and values of everything the row's elements cover, in order of position."""
+def _gathered(row: Row, k: Tensor, v: Tensor, layer: int) -> KVBuffer:
+    """Keys (no RoPE) and values of everything the row's elements cover, in order of position, with the row's room."""
     keys, values = [], []
     used = 0
     for element in row.elements:
@@ -130,7 +131,15 @@ def _all_keys(row: Row, k: Tensor, v: Tensor, layer: int) -> tuple[Tensor, Tenso
             keys.append(k[used : used + element.length])
             values.append(v[used : used + element.length])
             used += element.length
-    return torch.cat(keys), torch.cat(values)
+    return KVBuffer(joined(keys, row.room), joined(values, row.room), row.end - row.start)
+
+
+def place(buffer: KVBuffer, cos: Tensor, sin: Tensor) -> None:
+    """Apply RoPE to a buffer's keys, in place where no gradient needs them as they were."""
+    if buffer.keys.requires_grad:
+        buffer.keys = rotate(buffer.keys, cos, sin)
+    else:
+        rotate_(buffer.keys[: buffer.length], cos, sin)
 
 
 def key_positions(batch: PackedBatch, r: int) -> Tensor:

@@ -21,3 +21,13 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     if size < x.shape[-1]:
         parts.append(x[..., size:])
     return torch.cat(parts, dim=-1)
+
+
+def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """:func:`rotate` in place: most channels of a long row need not move."""
+    size = cos.shape[-1]
+    half = size // 2
+    cos, sin = cos[:, None], sin[:, None]
+    turned = x[..., :size]
+    other = torch.cat((-turned[..., half:], turned[..., :half]), dim=-1)
+    turned.mul_(cos).add_(other.mul_(sin))
