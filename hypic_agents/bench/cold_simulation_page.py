@@ -13,7 +13,10 @@ from hypic_agents.errors import InvalidInput
 
 _NAME = "cold"
 _BEGIN, _END = f"<!-- figures: {_NAME} -->", f"<!-- end of figures: {_NAME} -->"
-ALONE = ("workers", "shape", "policy", "build_s", "over_bound", "best_speedup", "build_speedup", "ttft_speedup")
+ALONE = (
+    *("workers", "shape", "policy", "build_s", "over_bound", "over_bare_bound"),
+    *("best_speedup", "build_speedup", "ttft_speedup"),
+)
 BUSY = (
     *("workers", "losses", "policy", "cold_p50_s", "cold_p95_s", "others_p50_s", "others_p95_s"),
     *("others_p95_vs_single", "lost", "local", "restarts"),
