@@ -111,7 +111,7 @@ def _compose(state: Tensor, step: Step, layer: int, num_rows: int) -> Tensor:
     width = state.shape[-1]
     for r, run in step.reused:
         new = compose_run(run, layer, state[r])
-        results.append(F.pad(new, (0, width - new.shape[-1])))
+        results.append(F.pad(new, (0, width - new.shape[-1])) if width > new.shape[-1] else new)
     stacked = results[0].unsqueeze(0) if len(results) == 1 else torch.stack(results)
     if len(results) == num_rows:
         return stacked
@@ -131,6 +131,8 @@ def compose_run(run: ReusedRun, layer: int, state: Tensor) -> Tensor:
     if run.compose == "addition" or payload.transition is None:
         return state + end
     form: Form = _FORMS[payload.transition.dim()]
+    if form == "dense" and payload.transition.dtype == state.dtype == end.dtype:
+        return torch.baddbmm(end, payload.transition, state)  # in one call: a prompt makes one a segment and layer
     return AffineMap(form, payload.transition, end).apply(state)
 
 
