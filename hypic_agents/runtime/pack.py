@@ -43,7 +43,7 @@ def pack(rows: Sequence[Row], conv_width: int, device: torch.device | str = "cpu
     if all(map(is_one_step, rows)):
         return pack_steps(rows, conv_width - 1, device)
     batch = _pack(rows, conv_width, device)
-    if len(rows) == 1 and not batch.any_transition and is_blocked(len(batch.token_ids), batch.token_ids.device):
+    if len(rows) == 1 and is_blocked(len(batch.token_ids), batch.token_ids.device):
         batch.blocks = tuple(_pack([row], conv_width, device) for row in cut_row(rows[0]))
     return batch
 
@@ -62,8 +62,13 @@ def cut_row(row: Row) -> list[Row]:
                 groups.append([])
                 room = BLOCK
             stop = min(at + room, element.length)
-            capture = element.capture and stop == element.length
-            groups[-1].append(LiveRun(element.start + at, element.token_ids[at:stop], capture=capture))
+            piece = LiveRun(
+                element.start + at,
+                element.token_ids[at:stop],
+                capture=element.capture and stop == element.length,
+                begin_transition=element.begin_transition and not at,
+            )
+            groups[-1].append(piece)
             room -= stop - at
             at = stop
     return [

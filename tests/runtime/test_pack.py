@@ -14,6 +14,7 @@ from torch import Tensor
 from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.runtime import pack as packing
 from hypic_agents.runtime.batch import LiveRun, PackedBatch, ReusedRun, Row
+from hypic_agents.runtime.models.payloads import built_payloads
 from hypic_agents.runtime.models.random_init import random_model
 from hypic_agents.runtime.models.registry import wrap
 from hypic_agents.runtime.ops.blockwise import BLOCK
@@ -121,3 +122,22 @@ def test_gradients_flow_through_a_long_row() -> None:
         cut = model.forward([Row((LiveRun(0, ids),))])
     assert len(cut.batch.blocks) == 2
     torch.testing.assert_close(cut.logits, result.logits.detach(), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("head", [0, 40, BLOCK - 1, BLOCK, BLOCK + 200])
+def test_a_cut_row_builds_the_payload_that_a_whole_one_builds(
+    family: str, head: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = segment_ids(random.Random(head), 3 * BLOCK + 30)
+    runs = (LiveRun(0, ids[:head]),) if head else ()
+    row = Row((*runs, LiveRun(head, ids[head:], begin_transition=True)), logits_from=0, keep=len(ids) - head)
+    with torch.inference_mode():
+        cut = hybrid(family).forward([row]).batch
+        monkeypatch.setattr("hypic_agents.runtime.pack.is_blocked", lambda *_: False)
+        whole = hybrid(family).forward([row]).batch
+    assert len(cut.blocks) == 4
+    assert not whole.blocks
+    for ours, expected in zip(*(built_payloads(batch)[0].layers for batch in (cut, whole)), strict=True):
+        for mine, theirs in zip(ours.tensors(), expected.tensors(), strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)

@@ -41,17 +41,24 @@ class ChainResult:
     captured: Tensor | None
 
 
-def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> tuple[Tensor, ChainResult]:
-    """Run all rows of ``batch`` through one linear layer: outputs ``[N, H, C, V]`` of all chunks, and what is left."""
+def run_chain(
+    factors: ChunkFactors, batch: PackedBatch, layer: int, before: ChainResult | None = None
+) -> tuple[Tensor, ChainResult]:
+    """Run all rows of ``batch`` through one linear layer: outputs ``[N, H, C, V]`` of all chunks, and what is left.
+
+    ``before`` is what the same rows left in the block before, whose transitions are followed on.
+    """
     heads, key_dim, value_dim = factors.k_end.shape[1], factors.k_end.shape[-1], factors.u.shape[-1]
     state = _initial(batch, layer, factors, (heads, key_dim, value_dim))
     num_rows = len(batch.rows)
+    begin_state, transition = (None, None) if before is None else (before.begin_state, before.transition)
     eye = None
-    begin_state = None
     if batch.any_transition:
         eye = torch.eye(key_dim, dtype=state.dtype, device=state.device).expand(num_rows, heads, -1, -1)
-        begin_state = torch.zeros_like(state)
-        state = torch.cat((state, torch.zeros_like(eye)), dim=-1)
+        begin_state = torch.zeros_like(state) if begin_state is None else begin_state
+        transition = torch.zeros_like(eye) if transition is None else transition
+    if transition is not None:
+        state = torch.cat((state, transition), dim=-1)
         factors = replace(factors, u=F.pad(factors.u, (0, key_dim)))
     incoming: list[Tensor] = []
     values: list[Tensor] = []
@@ -68,18 +75,18 @@ def run_chain(factors: ChunkFactors, batch: PackedBatch, layer: int) -> tuple[Te
             state = _compose(state, step, layer, num_rows)
         if step.chunk_rows:
             rows = None if len(step.chunk_rows) == num_rows else _index(step.chunk_rows, state)
-            before = state if rows is None else state.index_select(0, rows)
-            after, new = advance(factors[step.chunks], before)
-            after = _without_subnormals(after) if batch.any_transition else after
+            taken = state if rows is None else state.index_select(0, rows)
+            after, new = advance(factors[step.chunks], taken)
+            after = after if transition is None else _without_subnormals(after)
             state = after if rows is None else state.index_copy(0, rows, after)
-            incoming.append(before[..., :value_dim])
+            incoming.append(taken[..., :value_dim])
             values.append(new[..., :value_dim])
         if step.capture:
             captured.append(state.index_select(0, _index(step.capture, state))[..., :value_dim])
     outputs = chunk_outputs(factors, torch.cat(incoming), torch.cat(values))
     return outputs, ChainResult(
         end_state=state[..., :value_dim],
-        transition=state[..., value_dim:] if batch.any_transition else None,
+        transition=None if transition is None else state[..., value_dim:],
         begin_state=begin_state,
         captured=torch.cat(captured) if captured else None,
     )

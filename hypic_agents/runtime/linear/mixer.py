@@ -78,12 +78,15 @@ class LinearMixer(nn.Module):
                 # One list serves all layers in turn: each takes all blocks before the next layer begins.
                 past.layers = [state] * (self.layer_idx + 1)
             stop = start + len(block.token_ids)
-            mixed[start:stop], outputs = self._mix(hidden[start:stop], block)
+            before = left[-1].chain if left else None
+            mixed[start:stop], outputs = self._mix(hidden[start:stop], block, before)
             left.append(outputs)
             start = stop
         return mixed, _joined(left)
 
-    def _mix(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, LinearOutputs]:
+    def _mix(
+        self, hidden: Tensor, batch: PackedBatch, before: ChainResult | None = None
+    ) -> tuple[Tensor, LinearOutputs]:
         made = self.project(hidden)
         sources = conv_sources(made.conv_inputs, batch, self.layer_idx)
         weight, bias = self.conv_weight()
@@ -95,7 +98,7 @@ class LinearMixer(nn.Module):
             _to_chunks(made.log_decay, batch),
             None if made.beta is None else _to_chunks(made.beta, batch),
         )
-        outputs, chain = run_chain(factors, batch, self.layer_idx)
+        outputs, chain = run_chain(factors, batch, self.layer_idx, before)
         mixed = self.finish(_from_chunks(outputs, batch), made.rest)
         return mixed, LinearOutputs(chain, _pick(sources, batch.tail_sources), _pick(sources, batch.capture_tails))
 
