@@ -104,7 +104,10 @@ class Recorder:
 
 
 def measure_link(payload: Payload) -> float:
-    """Bytes of a payload that this process takes in a second, checksum and copy included."""
+    """Bytes of a payload that this process takes in a second over a link that brings them: copy and checksum included.
+
+    What comes from another machine is copied; from a process of this one it is mapped, which takes less.
+    """
     raw = to_bytes(encode_payload(payload))
     seconds = []
     for _ in range(_LINK_REPEATS):

@@ -2,8 +2,8 @@
 
 Written as they are, nothing is rounded. Written compactly, states and transitions are rounded to bfloat16, or to int8
 with a power of two for each row. Rounding twice changes nothing more, so a payload that was rounded when it was built
-comes back bit for bit. Heads whose transition is zero are left out, either way. Transitions that a payload holds in
-factors are written as those.
+comes back bit for bit. Heads whose transition is zero are left out, either way, unless they are to be kept. Transitions
+that a payload holds in factors are written as those.
 """
 
 from __future__ import annotations
@@ -40,11 +40,15 @@ class SegmentCodec:
     Args:
         device: Where decoded tensors live.
         numbers: How states and transitions are written. Checkpoints are always written as they are.
+        keep_zeros: Write heads whose transition is zero, so that what is read needs no copy.
     """
 
-    def __init__(self, device: torch.device | str = "cpu", numbers: Numbers = "float32") -> None:
+    def __init__(
+        self, device: torch.device | str = "cpu", numbers: Numbers = "float32", *, keep_zeros: bool = False
+    ) -> None:
         self._device = torch.device(device)
         self._numbers = numbers
+        self._keep_zeros = keep_zeros
 
     def encode(self, payload: Payload) -> tuple[dict[str, Any], dict[str, RawTensor]]:
         assert isinstance(payload, SegmentPayload)
@@ -55,7 +59,7 @@ class SegmentCodec:
         for i, layer in enumerate(payload.layers):
             if isinstance(layer, LinearPayload):
                 layers.append(None)
-                tensors |= _linear_parts(f"{i}.", layer, factors[i], numbers)
+                tensors |= _linear_parts(f"{i}.", layer, factors[i], numbers, keep_zeros=self._keep_zeros)
             else:
                 layers.append(layer.position)
                 tensors |= {f"{i}.keys": layer.keys, f"{i}.values": layer.values}
@@ -85,13 +89,16 @@ class SegmentCodec:
         return SegmentPayload(tuple(layers), length, is_checkpoint)
 
 
-def _linear_parts(prefix: str, layer: LinearPayload, low: LowRank | None, numbers: Numbers) -> dict[str, Tensor]:
+def _linear_parts(
+    prefix: str, layer: LinearPayload, low: LowRank | None, numbers: Numbers, *, keep_zeros: bool
+) -> dict[str, Tensor]:
     parts = {f"{prefix}conv_tail": layer.conv_tail}
     parts |= _packed(f"{prefix}end_state", layer.end_state, numbers)
     transition = layer.transition
     if transition is None:
         return parts
-    kept = transition.flatten(1).abs().amax(1) != 0 if transition.dim() == 3 else None
+    whole = transition.dim() != 3 or (keep_zeros and low is None)
+    kept = None if whole else transition.flatten(1).abs().amax(1) != 0
     if kept is not None and low is not None:
         kept[low.heads.long()] = False
         parts |= {f"{prefix}{name}": getattr(low, name.removeprefix("low_")) for name in _LOW}

@@ -67,7 +67,10 @@ class Layout:
 
     @classmethod
     def of(cls, metadata: Mapping[str, str], tensors: Mapping[str, RawTensor]) -> Layout:
-        """Lay out tensors by falling item size, so that each is aligned, and the checksum last."""
+        """Lay out tensors by falling item size, so that each is aligned, and the checksum last.
+
+        They begin at a multiple of 64 bytes, as vector instructions like it.
+        """
         ordered = sorted(tensors.items(), key=lambda item: -ITEM_BYTES[item[1].dtype])
         fields: dict[str, Any] = {"__metadata__": dict(metadata)}
         at = 0
@@ -77,7 +80,7 @@ class Layout:
             at = end
         fields[CHECKSUM] = {"dtype": "U8", "shape": [_DIGEST_BYTES], "data_offsets": [at, at + _DIGEST_BYTES]}
         text = json.dumps(fields, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
+        text += b" " * (-(8 + len(text)) % 64)
         return cls(struct.pack("<Q", len(text)) + text, tuple(tensor for _, tensor in ordered))
 
     @property
@@ -94,7 +97,7 @@ class Layout:
         yield digest.digest()
 
 
-def parse(raw: bytearray) -> tuple[dict[str, str], dict[str, RawTensor]]:
+def parse(raw: bytearray | memoryview) -> tuple[dict[str, str], dict[str, RawTensor]]:
     """Metadata and tensors of a whole file; the tensors are views of ``raw``.
 
     Raises:

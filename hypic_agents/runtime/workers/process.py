@@ -12,12 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hypic_agents.runtime.cache.entry import Payload
 from hypic_agents.runtime.workers.child import Child, end_all
 from hypic_agents.runtime.workers.contract import BuildJob, WorkerResult, WorkerSpec
 from hypic_agents.runtime.workers.memory_file import MemoryFile
 from hypic_agents.runtime.workers.prefix_shelf import PrefixShelf
-from hypic_agents.runtime.workers.wire import decode_payload
+from hypic_agents.runtime.workers.wire import load_payload
 
 SERVE = (sys.executable, "-P", "-m", "hypic_agents.runtime.workers.serve")
 
@@ -126,7 +125,7 @@ class ProcessWorkers:
                 child.prefixes.clear()  # it may be for want of one
             if op == "built" and file is not None and child.wanted:
                 child.worked()
-                load, seconds = partial(_load, file, self._device), float(message.get("seconds", 0.0))
+                load, seconds = partial(load_payload, file, self._device), float(message.get("seconds", 0.0))
                 self._news.append(WorkerResult(worker, child.sent_id, load, seconds))
                 return
             problem = f"worker {worker} failed: {message.get('problem', 'no payload came')}"
@@ -138,10 +137,6 @@ class ProcessWorkers:
         if child.state == "busy":
             self._news.append(WorkerResult(worker, child.sent_id, None, problem=self._trouble, lost=True))
         child.lose(now)
-
-
-def _load(file: MemoryFile, device: str) -> Payload:
-    return decode_payload(file.read(), device)
 
 
 def _end_here(pid: int, children: list[Child], shelf: PrefixShelf) -> None:

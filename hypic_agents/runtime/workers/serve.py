@@ -120,13 +120,13 @@ class Worker:
             raise Cancelled
 
     def _take_prefix(self, message: dict[str, Any], file: MemoryFile | None) -> None:
-        from hypic_agents.runtime.workers.wire import decode_payload
+        from hypic_agents.runtime.workers.wire import load_payload
 
         self._prefixes = {name: held for name, held in self._prefixes.items() if name in message["keep"]}
         # A damaged one is missing when its job comes, which then fails by name.
         with contextlib.suppress(DamagedPayload):
             if file is not None:
-                self._prefixes[message["name"]] = decode_payload(file.read(), self._device)
+                self._prefixes[message["name"]] = load_payload(file, self._device)
 
     def _answer(self, compute: Compute, message: dict[str, Any], file: MemoryFile | None) -> None:
         from hypic_agents.runtime.workers.wire import decode_job
@@ -167,7 +167,7 @@ def publish_payload(payload: SegmentPayload) -> int:
     from hypic_agents.runtime.workers.memory_file import write_file
     from hypic_agents.runtime.workers.wire import encode_payload
 
-    return write_file(encode_payload(payload))
+    return write_file(encode_payload(payload, shared=True))
 
 
 def open_channel(fd: int) -> Channel:

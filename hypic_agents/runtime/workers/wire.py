@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Final
 
 import torch
 
@@ -16,15 +17,24 @@ from hypic_agents.runtime.cache.entry import Payload
 from hypic_agents.runtime.payload_codec import SegmentCodec
 from hypic_agents.runtime.state import SegmentPayload
 from hypic_agents.runtime.workers.contract import BuildJob, DamagedPayload
+from hypic_agents.runtime.workers.memory_file import MemoryFile
+
+# Less is copied: a process may have 65,530 mappings, and there may be many small files.
+_MAPPED_BYTES: Final = 1 << 20
 
 
-def encode_payload(payload: Payload) -> Layout:
-    """A payload as it is: nothing is rounded."""
-    described, tensors = SegmentCodec().encode(payload)
+def encode_payload(payload: Payload, *, shared: bool = False) -> Layout:
+    """A payload as it is: nothing is rounded.
+
+    Args:
+        payload: The payload.
+        shared: Its bytes will be mapped, not moved: zeros are written too, so that nothing has to be put together.
+    """
+    described, tensors = SegmentCodec(keep_zeros=shared).encode(payload)
     return Layout.of({"payload": json.dumps(described)}, tensors)
 
 
-def decode_payload(raw: bytearray, device: torch.device | str = "cpu") -> SegmentPayload:
+def decode_payload(raw: bytearray | memoryview, device: torch.device | str = "cpu") -> SegmentPayload:
     """The payload, its tensors on ``device``; on the CPU they are views of ``raw``.
 
     Raises:
@@ -37,6 +47,30 @@ def decode_payload(raw: bytearray, device: torch.device | str = "cpu") -> Segmen
         raise DamagedPayload(f"a damaged payload: {error}") from error
 
 
+def load_payload(file: MemoryFile, device: torch.device | str = "cpu") -> SegmentPayload:
+    """The payload in a file, which is closed. Large ones are mapped where nobody can change them any more.
+
+    A copy would touch as much fresh memory again, which takes longer than everything else on the way.
+
+    Raises:
+        DamagedPayload: as :func:`decode_payload`, or the file cannot be read.
+    """
+    mapped = _mapped(file)
+    return decode_payload(file.read() if mapped is None else mapped, device)
+
+
+def _mapped(file: MemoryFile) -> memoryview | None:
+    """A private mapping of a file's contents, which needs no descriptor; None where it is to be copied."""
+    try:
+        if not file.is_sealed or file.size < _MAPPED_BYTES:
+            return None
+        whole = torch.from_file(file.path, shared=False, size=file.size, dtype=torch.uint8)
+    except (OSError, RuntimeError):  # no /proc, or too many mappings
+        return None
+    file.close()
+    return whole.numpy().data
+
+
 def encode_job(job: BuildJob) -> Layout:
     """A job without its prefix's payload, which is encoded once for many jobs."""
     metadata = {"id": job.id, "head": job.head, "map_from": job.map_from, "is_prefix": job.is_prefix}
@@ -44,7 +78,7 @@ def encode_job(job: BuildJob) -> Layout:
     return Layout.of({"job": json.dumps(metadata)}, tensors)
 
 
-def decode_job(raw: bytearray, prefix: Payload | None) -> BuildJob:
+def decode_job(raw: bytearray | memoryview, prefix: Payload | None) -> BuildJob:
     """The job, behind its prefix's payload.
 
     Raises:

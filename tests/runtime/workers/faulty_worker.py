@@ -49,11 +49,14 @@ class Faults:
 
     def publish(self, payload: Any) -> int:
         fd = publish_payload(payload)
-        if self._fault == "damage":
-            at = os.fstat(fd).st_size // 2
-            (byte,) = os.pread(fd, 1, at)
-            os.pwrite(fd, bytes([byte ^ 1]), at)
-        return fd
+        if self._fault != "damage":
+            return fd
+        raw = bytearray(os.pread(fd, os.fstat(fd).st_size, 0))
+        os.close(fd)
+        raw[-1000] ^= 1
+        damaged = os.memfd_create("damaged", os.MFD_CLOEXEC)
+        os.write(damaged, raw)
+        return damaged
 
     def _claim(self, name: str) -> str:
         """What is to go wrong, for the first worker that asks."""

@@ -146,7 +146,8 @@ def test_a_process_that_reads_nothing_does_not_block_its_pool() -> None:
     theirs.close()
 
 
-def test_a_file_that_shrinks_is_damaged() -> None:
+def test_a_file_that_shrinks_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hypic_agents.runtime.workers.memory_file._seal", lambda _: None)
     fd = write_file(encode_payload(payload()))
     os.ftruncate(fd, 100)
     with pytest.raises(DamagedPayload):
