@@ -89,7 +89,8 @@ class Step:
 class QueryBlock:
     """Live tokens ``[start, stop)`` of a row attend to its first ``num_keys`` keys.
 
-    ``mask`` is bool ``[stop - start, num_keys]``; None where the causal flag, or a single query, says it all.
+    ``mask`` is ``[stop - start, num_keys]``, True where a query may look, or 0 there and minus infinity elsewhere; None
+    where the causal flag, or a single query, says it all.
     """
 
     start: int

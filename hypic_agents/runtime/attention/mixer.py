@@ -85,7 +85,7 @@ class AttentionMixer(nn.Module):
             count = live.stop - live.start if picked is None else row.logits_from
             outputs += [
                 self._attend(q[used + b.start : used + b.stop], keys[: b.num_keys], values[: b.num_keys], b.mask)
-                for b in query_blocks(batch, r, keys.shape[0], count)
+                for b in query_blocks(batch, r, keys.shape[0], count, q.dtype)
             ]
             used += count
         batch.outputs[self.layer_idx] = AttentionOutputs(k, v, tuple(buffers))
@@ -157,7 +157,9 @@ def key_positions(batch: PackedBatch, r: int) -> Tensor:
     return batch.key_positions[r]
 
 
-def query_blocks(batch: PackedBatch, r: int, num_keys: int, count: int) -> list[QueryBlock]:
+def query_blocks(
+    batch: PackedBatch, r: int, num_keys: int, count: int, dtype: torch.dtype = torch.float32
+) -> list[QueryBlock]:
     """How the last ``count`` live tokens of a row attend: each sees every key at or before its position.
 
     Live tokens are scattered, and most keys lie behind the early ones, so blocks of queries stop at the last key they
@@ -167,14 +169,34 @@ def query_blocks(batch: PackedBatch, r: int, num_keys: int, count: int) -> list[
         mask = batch.rows[r].mask
         positions = batch.positions[batch.row_slices[r]]
         positions = positions[len(positions) - count :]
-        blocks = []
         if count and (mask is not None or count in (1, num_keys)):
-            blocks.append(QueryBlock(0, count, num_keys, None if mask is None else mask[mask.shape[0] - count :]))
-        elif count:
-            at = torch.arange(num_keys, device=positions.device)
-            for start in range(0, count, QUERY_BLOCK):
-                stop = min(start + QUERY_BLOCK, count)
-                seen = int(positions[stop - 1]) + 1
-                blocks.append(QueryBlock(start, stop, seen, positions[start:stop, None] >= at[:seen]))
-        batch.query_blocks[r, count] = blocks
+            whole = QueryBlock(0, count, num_keys, None if mask is None else mask[mask.shape[0] - count :])
+            batch.query_blocks[r, count] = [whole]
+        else:
+            batch.query_blocks[r, count] = _cut_queries(positions, num_keys, dtype)
     return batch.query_blocks[r, count]
+
+
+def _cut_queries(positions: Tensor, num_keys: int, dtype: torch.dtype) -> list[QueryBlock]:
+    """Blocks of queries at ascending positions ``[n]``.
+
+    Where a block's queries are neighbours, its mask is a part of one that all such blocks share: as large as a block,
+    however many there are. On a CPU only: elsewhere attention asks for masks that are aligned.
+    """
+    blocks = []
+    at = torch.arange(num_keys, device=positions.device)
+    shared: Tensor | None = None
+    on_cpu = positions.device.type == "cpu"
+    for start in range(0, len(positions), QUERY_BLOCK):
+        stop = min(start + QUERY_BLOCK, len(positions))
+        seen = int(positions[stop - 1]) + 1
+        if on_cpu and seen - int(positions[start]) == stop - start:
+            if shared is None:
+                last = torch.arange(num_keys - QUERY_BLOCK, num_keys, device=positions.device)
+                shared = positions.new_zeros(QUERY_BLOCK, num_keys, dtype=dtype)
+                shared.masked_fill_(last[:, None] < at, float("-inf"))
+            mask = shared[QUERY_BLOCK - (stop - start) :, num_keys - seen :]
+        else:
+            mask = positions[start:stop, None] >= at[:seen]
+        blocks.append(QueryBlock(start, stop, seen, mask))
+    return blocks
