@@ -102,10 +102,12 @@ class WorkerPool:
         self._hand_out()
 
     def poll(self) -> list[Built]:
-        self._listen()
-        # Workers go on before their payloads are taken: copying costs them nothing.
-        self._hand_out()
-        while self._arrived:
+        while True:
+            self._listen()
+            # Workers go on before payloads are taken, also those that finish meanwhile: taking costs them nothing.
+            self._hand_out()
+            if not self._arrived:
+                break
             self._take(*self._arrived[0])
             del self._arrived[0]
         self._give_up_late()

@@ -58,6 +58,32 @@ def test_a_worker_has_its_next_job_before_its_payload_is_taken() -> None:
     assert seen == [(0, 1), (0, 2)]
 
 
+def test_a_worker_that_finishes_while_a_payload_is_taken_does_not_wait_for_the_others() -> None:
+    case = Case(3)
+    case.pool.submit([job(i) for i in range(6)])
+    seen: list[list[tuple[int, int]]] = []
+
+    def finish(worker: int, then: int | None) -> None:
+        """The worker answers; while its payload is taken, ``then`` does."""
+        case.group.answer(worker)
+        result = case.group._news[-1]
+        load = result.load
+        assert load is not None
+
+        def loading() -> Any:
+            seen.append(case.group.sent[3:])
+            if then is not None:
+                finish(then, None)
+            return load()
+
+        object.__setattr__(result, "load", loading)
+
+    finish(0, then=2)
+    finish(1, then=None)
+    assert {one.job.id for one in case.pool.poll()} == {0, 1, 2}
+    assert seen == [[(0, 3), (1, 4)], [(0, 3), (1, 4), (2, 5)], [(0, 3), (1, 4), (2, 5)]]
+
+
 def test_workers_are_shared_out_among_owners() -> None:
     case = Case(2)
     case.pool.submit([job(i, 500, owner=1) for i in range(10)])
