@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from hypic_agents.runtime.workers.calibrate import CostGauge, HopGauge
 from hypic_agents.runtime.workers.contract import BuildJob, Built, DamagedPayload, WorkerGroup, WorkerResult
+from hypic_agents.runtime.workers.errand import Errand, Item
 from hypic_agents.runtime.workers.local import LocalPool
 from hypic_agents.runtime.workers.schedule import Sample, deadline_s, pays_off
 
@@ -32,26 +33,6 @@ class Limits:
     retries: int = 2
     deadline_factor: float = 10.0
     deadline_floor_s: float = 10.0
-
-
-@dataclass(slots=True, eq=False)
-class _Item:
-    """A job on its way, and what happened to it so far."""
-
-    job: BuildJob
-    retries: int = 0
-    late: int = 0
-    problems: list[str] = field(default_factory=list)
-    avoid: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True, eq=False)
-class _Errand:
-    """What a worker was given; ``item`` is None once nobody wants it."""
-
-    item: _Item | None
-    sent_s: float
-    due_s: float
 
 
 class WorkerPool:
@@ -79,10 +60,10 @@ class WorkerPool:
         self._limits = limits
         self._clock = clock
         self._hop_s = hop_s
-        self._queue: list[_Item] = []
-        self._here: list[_Item] = []
-        self._errands: dict[int, _Errand] = {}
-        self._arrived: list[tuple[WorkerResult, _Errand]] = []
+        self._queue: list[Item] = []
+        self._here: list[Item] = []
+        self._errands: dict[int, Errand] = {}
+        self._arrived: list[tuple[WorkerResult, Errand]] = []
         self._built: list[Built] = []
         self._hop = HopGauge()
         self.worker_cost = CostGauge()
@@ -97,7 +78,7 @@ class WorkerPool:
         for job in jobs:
             cost_s = gauge.model.seconds(job.num_tokens, job.context)
             pays = self._hop.pays(cost_s) if self._hop_s is None else pays_off(cost_s, self._hop_s)
-            (self._queue if pays else self._here).append(_Item(job))
+            (self._queue if pays else self._here).append(Item(job))
         self._listen()
         self._hand_out()
 
@@ -164,7 +145,7 @@ class WorkerPool:
             if item is not None:
                 self._queue.remove(item)
                 now = self._clock()
-                self._errands[worker] = _Errand(item, now, now + self._patience(item))
+                self._errands[worker] = Errand(item, now, now + self._patience(item))
                 self._group.send(worker, item.job)
         if self._queue and not self._errands:
             # Nobody works, and whoever is idle has failed at what is left.
@@ -174,7 +155,7 @@ class WorkerPool:
             self._here += self._queue
             self._queue = []
 
-    def _patience(self, item: _Item) -> float:
+    def _patience(self, item: Item) -> float:
         """Seconds that a worker may take for a job.
 
         What workers finished says nothing of those that are too slow to finish, so this process's own cost counts too.
@@ -184,7 +165,7 @@ class WorkerPool:
         factor, floor_s = limits.deadline_factor, limits.deadline_floor_s
         return deadline_s(cost_s, factor=factor, floor_s=floor_s, late=item.late, is_first=not len(self.worker_cost))
 
-    def _next_for(self, worker: int) -> _Item | None:
+    def _next_for(self, worker: int) -> Item | None:
         """The longest job of the owner with the fewest jobs at workers; of equal ones, the oldest."""
         at_work = Counter(e.item.job.owner for e in self._errands.values() if e.item is not None)
         fit = [item for item in self._queue if worker not in item.avoid]
@@ -193,7 +174,7 @@ class WorkerPool:
             fit, key=lambda i: (at_work[i.job.owner], i.job.owner, -cost(i.job.num_tokens, i.job.context)), default=None
         )
 
-    def _take(self, result: WorkerResult, errand: _Errand) -> None:
+    def _take(self, result: WorkerResult, errand: Errand) -> None:
         """Take a payload in, or see to it that the job is begun again."""
         item = errand.item
         if item is None:
@@ -217,7 +198,7 @@ class WorkerPool:
         self._hop.add(self._clock() - errand.sent_s - result.build_s)
         self._built.append(Built(job, payload, "worker", result.build_s, item.retries, tuple(item.problems)))
 
-    def _again(self, item: _Item, worker: int, problem: str) -> None:
+    def _again(self, item: Item, worker: int, problem: str) -> None:
         item.problems.append(problem)
         item.avoid.add(worker)
         item.retries += 1
