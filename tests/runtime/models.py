@@ -45,12 +45,16 @@ class StandIn:
         return getattr(self._model, name)
 
 
-class Failing(StandIn):
-    """A model that breaks on one token."""
+class OnToken(StandIn):
+    """A model that does something else where one token is among those that it computes."""
 
     def __init__(self, model: HybridModel, token: int) -> None:
         super().__init__(model)
         self._token = token
+
+
+class Failing(OnToken):
+    """A model that breaks on one token."""
 
     def forward(self, rows: Any) -> Any:
         result = self._model.forward(rows)

@@ -19,7 +19,7 @@ from hypic_agents.runtime.request import Request
 from hypic_agents.runtime.sampling import check_sampling
 from hypic_agents.runtime.workers.contract import BuildJob, Built
 from hypic_agents.runtime.workers.local import LocalPool
-from tests.runtime.models import StandIn, engine, hybrid, make_prompt, segment_ids
+from tests.runtime.models import OnToken, engine, hybrid, make_prompt, segment_ids
 
 ANSWER = SamplingParams(max_tokens=8)
 WARM = SamplingParams(max_tokens=8, temperature=0.8, seed=5)
@@ -30,12 +30,8 @@ def prompt_of(seed: int, **changes: Any) -> Prompt:
     return make_prompt([segment_ids(rng, n) for n in (40, 57)], system=segment_ids(rng, 20), **changes)
 
 
-class Poisoned(StandIn):
+class Poisoned(OnToken):
     """A model whose logits behind one token are no numbers."""
-
-    def __init__(self, model: HybridModel, token: int) -> None:
-        super().__init__(model)
-        self._token = token
 
     def forward(self, rows: Any) -> Any:
         result = self._model.forward(rows)

@@ -78,7 +78,7 @@ def encode_job(job: BuildJob) -> Layout:
     return Layout.of({"job": json.dumps(metadata)}, tensors)
 
 
-def decode_job(raw: bytearray | memoryview, prefix: Payload | None) -> BuildJob:
+def decode_job(raw: bytearray, prefix: Payload | None) -> BuildJob:
     """The job, behind its prefix's payload.
 
     Raises:
