@@ -7,21 +7,19 @@ sequential steps is that of the longest row, whatever the number of rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hypic_agents.runtime.batch import PackedBatch, ReusedRun, Step
 from hypic_agents.runtime.linear.affine import AffineMap, Form
+from hypic_agents.runtime.linear.follow import follow_transitions
 from hypic_agents.runtime.ops.chunk_rule import ChunkFactors, advance, chunk_outputs
 from hypic_agents.runtime.state import LinearPayload, LinearState
 
 # A payload's transition has no leading dimensions: [H], [H, K] or [H, K, K].
 _FORMS: dict[int, Form] = {1: "scalar", 2: "diagonal", 3: "dense"}
-# Times the smallest normal number: what is below has room to fall by a chunk's decay before it is subnormal.
-_FADED = 1e8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,52 +49,33 @@ def run_chain(
     heads, key_dim, value_dim = factors.k_end.shape[1], factors.k_end.shape[-1], factors.u.shape[-1]
     state = _initial(batch, layer, factors, (heads, key_dim, value_dim))
     num_rows = len(batch.rows)
-    begin_state, transition = (None, None) if before is None else (before.begin_state, before.transition)
-    eye = None
-    if batch.any_transition:
-        eye = torch.eye(key_dim, dtype=state.dtype, device=state.device).expand(num_rows, heads, -1, -1)
-        begin_state = torch.zeros_like(state) if begin_state is None else begin_state
-        transition = torch.zeros_like(eye) if transition is None else transition
-    if transition is not None:
-        state = torch.cat((state, transition), dim=-1)
-        factors = replace(factors, u=F.pad(factors.u, (0, key_dim)))
+    begin_state = None if before is None else before.begin_state
     incoming: list[Tensor] = []
     values: list[Tensor] = []
     captured: list[Tensor] = []
     for step in batch.steps:
         if step.begin:
-            assert eye is not None and begin_state is not None
-            plain = state[..., :value_dim]
             chosen = _row_mask(step.begin, state)
-            begin_state = plain if chosen is None else torch.where(chosen, plain, begin_state)
-            fresh = torch.cat((plain, eye), dim=-1)
-            state = fresh if chosen is None else torch.where(chosen, fresh, state)
+            old = torch.zeros_like(state) if begin_state is None else begin_state
+            begin_state = state if chosen is None else torch.where(chosen, state, old)
         if step.reused:
             state = _compose(state, step, layer, num_rows)
         if step.chunk_rows:
             rows = None if len(step.chunk_rows) == num_rows else _index(step.chunk_rows, state)
             taken = state if rows is None else state.index_select(0, rows)
             after, new = advance(factors[step.chunks], taken)
-            after = after if transition is None else _without_subnormals(after)
             state = after if rows is None else state.index_copy(0, rows, after)
-            incoming.append(taken[..., :value_dim])
-            values.append(new[..., :value_dim])
+            incoming.append(taken)
+            values.append(new)
         if step.capture:
-            captured.append(state.index_select(0, _index(step.capture, state))[..., :value_dim])
+            captured.append(state.index_select(0, _index(step.capture, state)))
     outputs = chunk_outputs(factors, torch.cat(incoming), torch.cat(values))
     return outputs, ChainResult(
-        end_state=state[..., :value_dim],
-        transition=None if transition is None else state[..., value_dim:],
+        end_state=state,
+        transition=follow_transitions(factors, batch, None if before is None else before.transition),
         begin_state=begin_state,
         captured=torch.cat(captured) if captured else None,
     )
-
-
-def _without_subnormals(state: Tensor) -> Tensor:
-    """Zeros for what no sum would notice: a transition fades, and a CPU's products of subnormal numbers are slow."""
-    if state.device.type != "cpu":
-        return state
-    return F.hardshrink(state, _FADED * torch.finfo(state.dtype).tiny)
 
 
 def _initial(batch: PackedBatch, layer: int, factors: ChunkFactors, shape: tuple[int, int, int]) -> Tensor:
@@ -114,11 +93,7 @@ def _initial(batch: PackedBatch, layer: int, factors: ChunkFactors, shape: tuple
 
 
 def _compose(state: Tensor, step: Step, layer: int, num_rows: int) -> Tensor:
-    results = []
-    width = state.shape[-1]
-    for r, run in step.reused:
-        new = compose_run(run, layer, state[r])
-        results.append(F.pad(new, (0, width - new.shape[-1])) if width > new.shape[-1] else new)
+    results = [compose_run(run, layer, state[r]) for r, run in step.reused]
     stacked = results[0].unsqueeze(0) if len(results) == 1 else torch.stack(results)
     if len(results) == num_rows:
         return stacked
@@ -134,7 +109,6 @@ def compose_run(run: ReusedRun, layer: int, state: Tensor) -> Tensor:
         return end
     if run.compose == "zero":
         return torch.zeros_like(end)
-    state = state[..., : end.shape[-1]]
     if run.compose == "addition" or payload.transition is None:
         return state + end
     form: Form = _FORMS[payload.transition.dim()]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad, softplus
 
+from hypic_agents.runtime.linear.follow import through_chunks, through_pairs
 from hypic_agents.runtime.linear.recurrence import recurrence, transition_of
-from hypic_agents.runtime.ops.chunk_rule import advance, chunk_factors, chunk_outputs
+from hypic_agents.runtime.ops.chunk_rule import ChunkFactors, advance, chunk_factors, chunk_outputs
 
 FAMILIES = ("scalar", "diagonal", "scalar_delta", "diagonal_delta")
 DECAYS = {"none": 0.0, "weak": 1e-3, "usual": 1.0, "strong": 30.0}
@@ -37,20 +42,13 @@ def random_run(
     return draw(key_dim), normalize(draw(key_dim), dim=-1), draw(value_dim), log_decay, beta
 
 
-def run_chunked(runs: list[Run], states: Tensor, chunk: int) -> tuple[list[Tensor], Tensor]:
-    """Rows of any lengths, longest first, through the chunked rule.
+Order = list[tuple[int, int]]
 
-    Args:
-        runs: R runs ``[T_r, H, ...]``.
-        states: ``[R, H, K, V]`` or ``[R, H, K, V + K]``.
-        chunk: Tokens a chunk.
 
-    Returns:
-        Outputs ``[T_r, H, V]`` of each row and the final states, shaped like ``states``.
-    """
+def chunked(runs: list[Run], chunk: int) -> tuple[ChunkFactors, Order]:
+    """Factors of all chunks of rows, longest row first, and the row and step of each."""
     lengths = [run[0].shape[0] for run in runs]
-    steps = [[row for row, length in enumerate(lengths) if length > step * chunk] for step in range(lengths[0])]
-    order = [(row, step) for step, rows in enumerate(steps) for row in rows]
+    order = [(row, step) for step in range(lengths[0]) for row, n in enumerate(lengths) if n > step * chunk]
 
     def pieces(index: int) -> Tensor:
         parts = []
@@ -59,20 +57,33 @@ def run_chunked(runs: list[Run], states: Tensor, chunk: int) -> tuple[list[Tenso
             parts.append(pad(part, (0, 0) * (part.dim() - 2) + (0, chunk - part.shape[1])))
         return torch.stack(parts)
 
-    with_beta = runs[0][4] is not None
-    factors = chunk_factors(*(pieces(i) for i in range(4)), pieces(4) if with_beta else None)
-    value_dim = runs[0][2].shape[-1]
+    return chunk_factors(*(pieces(i) for i in range(4)), pieces(4) if runs[0][4] is not None else None), order
+
+
+def run_chunked(runs: list[Run], states: Tensor, chunk: int) -> tuple[list[Tensor], Tensor]:
+    """Rows of any lengths, longest first, through the chunked rule.
+
+    Args:
+        runs: R runs ``[T_r, H, ...]``.
+        states: ``[R, H, K, V]``.
+        chunk: Tokens a chunk.
+
+    Returns:
+        Outputs ``[T_r, H, V]`` of each row and the final states, shaped like ``states``.
+    """
+    factors, order = chunked(runs, chunk)
     starts, written, done = [], [], 0
-    for rows in filter(None, steps):
-        active = states[: len(rows)]
-        following, values = advance(factors[done : done + len(rows)], active)
-        starts.append(active[..., :value_dim])
-        written.append(values[..., :value_dim])
-        states = torch.cat((following, states[len(rows) :]))
-        done += len(rows)
+    for _, rows in groupby(order, key=itemgetter(1)):
+        count = len(list(rows))
+        active = states[:count]
+        following, values = advance(factors[done : done + count], active)
+        starts.append(active)
+        written.append(values)
+        states = torch.cat((following, states[count:]))
+        done += count
     outputs = chunk_outputs(factors, torch.cat(starts), torch.cat(written))
     by_row = [[outputs[i] for i, (r, _) in enumerate(order) if r == row] for row in range(len(runs))]
-    return [torch.cat(o, 1).transpose(0, 1)[:n] for o, n in zip(by_row, lengths, strict=True)], states
+    return [torch.cat(o, 1).transpose(0, 1)[: len(r[0])] for o, r in zip(by_row, runs, strict=True)], states
 
 
 def expected_of(run: Run, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,21 +108,22 @@ def test_rows_of_odd_lengths_equal_the_recurrence(family: str, chunk: int, decay
         torch.testing.assert_close(final_states[row], expected_state)
 
 
+@pytest.mark.parametrize("through", [through_chunks, through_pairs])
 @pytest.mark.parametrize("chunk", [1, 16])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_extra_columns_carry_the_transition(family: str, chunk: int) -> None:
-    runs = [random_run(family, n, decay=0.05, seed=i) for i, n in enumerate((37, 5))]
-    states = random_states(len(runs))
-    eye = torch.eye(KEY_DIM, dtype=torch.float64).expand(len(runs), HEADS, -1, -1)
-    outputs, final_states = run_chunked(runs, torch.cat((states, eye), -1), chunk)
+def test_chunks_carry_the_transition(
+    family: str, chunk: int, through: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hypic_agents.runtime.linear.follow._MOST_NUMBERS", 5 * HEADS * KEY_DIM**2)
+    runs = [random_run(family, n, decay=0.05, seed=i) for i, n in enumerate((137, 37, 5))]
+    factors, order = chunked(runs, chunk)
+    before = torch.randn(HEADS, KEY_DIM, KEY_DIM, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for row, run in enumerate(runs):
-        expected_outputs, expected_state = expected_of(run, states[row])
         transition = transition_of(run[1][None], run[3][None], None if run[4] is None else run[4][None])[0]
         if family in ("scalar", "diagonal"):
             transition = torch.diag_embed(transition.view(HEADS, -1).expand(HEADS, KEY_DIM))
-        torch.testing.assert_close(final_states[row, ..., VALUE_DIM:], transition)
-        torch.testing.assert_close(final_states[row, ..., :VALUE_DIM], expected_state)
-        torch.testing.assert_close(outputs[row], expected_outputs)
+        found = through(factors, [i for i, (r, _) in enumerate(order) if r == row], before)
+        torch.testing.assert_close(found, transition @ before)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

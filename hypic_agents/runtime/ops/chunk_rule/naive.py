@@ -125,20 +125,41 @@ def advance(factors: ChunkFactors, state: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         factors: Of R chunks, one a row.
-        state: ``[R, H, K, V]``, or ``[R, H, K, V + K]`` to carry a transition in the last K columns: those columns
-            follow the same recurrence with zero values.
+        state: ``[R, H, K, V]``.
 
     Returns:
-        The state after the chunk, same shape, and the new values ``[R, H, C, columns]``.
+        The state after the chunk, same shape, and the new values ``[R, H, C, V]``.
     """
-    columns = state.shape[-1]
-    u = factors.u
-    if columns > u.shape[-1]:
-        u = torch.nn.functional.pad(u, (0, columns - u.shape[-1]))
-    values = u if factors.w is None else u - factors.w @ state
-    return torch.addcmul(factors.k_end.transpose(-1, -2) @ values, factors.decay, state), values
+    # Each product takes its sum along: apart, the sums of such small matrices take as long as the products.
+    before, keys_t = state.flatten(0, 1), factors.k_end.flatten(0, 1).transpose(1, 2)
+    values = factors.u.flatten(0, 1)
+    if factors.w is not None:
+        values = torch.baddbmm(values, factors.w.flatten(0, 1), before, alpha=-1)
+    after = (factors.decay.flatten(0, 1) * before).baddbmm_(keys_t, values)
+    return after.view_as(state), values.view_as(factors.u)
+
+
+def advance_transition(factors: ChunkFactors, chunk: int, transition: Tensor) -> Tensor:
+    """A transition ``[H, K, K]`` up to a chunk, followed through it: :func:`advance` where no values are written."""
+    after = factors.decay[chunk] * transition
+    if factors.w is None:
+        return after
+    return after.baddbmm_(factors.k_end[chunk].transpose(1, 2), torch.bmm(factors.w[chunk], transition), alpha=-1)
+
+
+def chunk_transitions(factors: ChunkFactors, chunks: slice | Tensor) -> Tensor:
+    """What some chunks do to any incoming state: ``decay - k_end^T w``, ``[chunks, H, K, K]``."""
+    keys, decay = factors.k_end[chunks], factors.decay[chunks]
+    key_dim = keys.shape[-1]
+    if factors.w is None:
+        found = keys.new_zeros(*keys.shape[:2], key_dim, key_dim)
+    else:
+        found = -(keys.transpose(-1, -2) @ factors.w[chunks])
+    found.diagonal(dim1=-2, dim2=-1).add_(decay.squeeze(-1))
+    return found
 
 
 def chunk_outputs(factors: ChunkFactors, states: Tensor, values: Tensor) -> Tensor:
     """Outputs of all chunks ``[N, H, C, V]`` from their incoming states ``[N, H, K, V]`` and new values."""
-    return factors.q_in @ states + factors.attn @ values
+    read = factors.q_in @ states
+    return read.flatten(0, 1).baddbmm_(factors.attn.flatten(0, 1), values.flatten(0, 1)).view_as(read)
