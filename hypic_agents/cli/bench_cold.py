@@ -16,7 +16,7 @@ from hypic_agents.errors import InvalidInput
 
 def cold(
     ctx: typer.Context,
-    repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="Measurements a row.")] = 5,
+    repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="Measurements a row.")] = 9,
     workers: Annotated[
         str, typer.Option("--workers", help="Worker processes of one thread each; with --simulate, sizes as in 8,64.")
     ] = "",

@@ -40,7 +40,7 @@ def test_a_run_is_shown_and_written(invoke: Invoke, run: Any, calls: list[dict[s
     assert written["speedup_vs_one_worker"] == 1.8
     assert written["simulation"] == {"jobs": []}
     assert {"model", "hardware", "command"} <= set(written)
-    assert calls == [{"workers": 4, "repeats": 3, "seed": 7}, {"workers": 2, "repeats": 5, "seed": 0}]
+    assert calls == [{"workers": 4, "repeats": 3, "seed": 7}, {"workers": 2, "repeats": 9, "seed": 0}]
 
 
 def test_the_model_is_loaded_with_one_thread(run: Any) -> None:

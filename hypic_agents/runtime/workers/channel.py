@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
 from collections import deque
 from typing import Any
 
@@ -23,10 +24,11 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One end. Sending and receiving may happen in two threads."""
+    """One end. Several threads may send, and one receive."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
+        self._sending = threading.Lock()
         self._data = bytearray()
         self._files: deque[MemoryFile] = deque()
 
@@ -44,9 +46,10 @@ class Channel:
         assert len(body) <= MOST_BYTES, "large contents travel in files"
         frame = struct.pack("<I", len(body)) + body
         try:
-            sent = socket.send_fds(self._socket, [frame], [] if fd is None else [fd])
-            if sent < len(frame):
-                self._socket.sendall(frame[sent:])
+            with self._sending:
+                sent = socket.send_fds(self._socket, [frame], [] if fd is None else [fd])
+                if sent < len(frame):
+                    self._socket.sendall(frame[sent:])
         except OSError as error:
             raise ChannelClosed(f"the message could not be sent: {error}") from error
 

@@ -34,13 +34,13 @@ _ALLOCATOR = {
 class Child:
     """::
 
-        starting --ready--> idle --job--> busy --answer--> idle
+        starting --ready--> idle --job--> busy --computed--> idle (its payload follows)
             |                 |            |
             '------ lost -----+------------'--> resting --backoff over--> starting,  or gone (no restart left)
 
     Attributes:
-        sent_id: The job that a busy process holds.
-        wanted: Whether it is still wanted.
+        sent_id: The job that a busy process computes.
+        held: By id, the jobs that it has not answered, and whether each is still wanted.
         prefixes: Names of the prefixes that the process holds.
         due_s: When a starting worker is late, or a resting one starts.
     """
@@ -49,7 +49,7 @@ class Child:
         self.spec = spec
         self.state: State = "gone"
         self.sent_id = -1
-        self.wanted = False
+        self.held: dict[int, bool] = {}
         self.prefixes: set[str] = set()
         self.due_s = 0.0
         self._command = command
@@ -92,7 +92,8 @@ class Child:
 
     def hold(self, job: BuildJob) -> None:
         """The job is this process's from here on, whatever becomes of it."""
-        self.state, self.sent_id, self.wanted = "busy", job.id, True
+        self.state, self.sent_id = "busy", job.id
+        self.held[job.id] = True
 
     def send_job(self, job: BuildJob, prefix: str | None) -> None:
         """Send the job.
@@ -107,10 +108,21 @@ class Child:
         finally:
             os.close(fd)
 
-    def cancel_job(self) -> None:
+    def computed(self, job_id: int) -> None:
+        """The process is done with a job but for what it has to say of it."""
+        if self.state == "busy" and job_id == self.sent_id:
+            self.state = "idle"
+
+    def answered(self, job_id: int) -> bool:
+        """The process holds a job no longer; whether it is still wanted."""
+        self.computed(job_id)
+        return self.held.pop(job_id)
+
+    def cancel_job(self, job_id: int) -> None:
         """The result is not wanted any more; the process may stop between two layers."""
-        self.wanted = False
-        self._send({"op": "cancel", "id": self.sent_id})
+        if job_id in self.held:
+            self.held[job_id] = False
+            self._send({"op": "cancel", "id": job_id})
 
     def worked(self) -> None:
         """The process has made a payload: restarts count in a row only, so that rare losses never add up."""
@@ -157,6 +169,7 @@ class Child:
         self.terminate(signal.SIGKILL)
         self.reap(GRACE_S)
         self.state = state
+        self.held.clear()
 
     def terminate(self, how: signal.Signals) -> None:
         if self._process is not None:

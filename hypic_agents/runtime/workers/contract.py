@@ -17,7 +17,8 @@ Two levels. A :class:`ColdPrefillPool` is what the engine sees: jobs in, payload
 became of it; ``workers.dispatch`` makes a pool of it, with one queue, one cost model and one rule for failures.
 
 Conservation: every submitted job is cancelled, or comes out of ``poll`` exactly once, with a payload or an error. A
-worker holds at most one job. Nothing is left of a closed pool: no process, actor, file descriptor or shared memory.
+worker computes at most one job; one that it has computed may still be on its way. Nothing is left of a closed pool: no
+process, actor, file descriptor or shared memory.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class ColdPrefillPool(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerResult:
-    """News of the job that a worker held. The worker is idle again, unless it is ``lost``.
+    """What became of a job that a worker held.
 
     Attributes:
         worker: Index of the worker.
@@ -197,9 +198,9 @@ class WorkerGroup(Protocol):
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """Indices of workers that are ready and hold no job, whose last result ``poll`` has told.
+        """Indices of workers that are ready and compute nothing, as far as ``poll`` has heard.
 
-        A worker that starts or recovers is not among them.
+        One whose last payload is still on its way may be among them; one that starts or recovers is not.
         """
         ...
 
@@ -228,12 +229,12 @@ class WorkerGroup(Protocol):
         """Return once ``poll`` may have news, at the latest after ``timeout_s``."""
         ...
 
-    def cancel(self, worker: int) -> None:
-        """The job that this worker holds is not wanted any more. ``poll`` tells, without a payload, when it is free."""
+    def cancel(self, worker: int, job_id: int) -> None:
+        """A job that was sent to this worker is not wanted any more; ``poll`` may tell of it without a payload."""
         ...
 
     def abandon(self, worker: int) -> None:
-        """End a worker that is late or lies, whatever it does; ``poll`` tells nothing of its job. Restarted later.
+        """End a worker that is late or lies, whatever it does; ``poll`` tells nothing of its jobs. Restarted later.
 
         Does nothing to a worker that is lost already.
         """

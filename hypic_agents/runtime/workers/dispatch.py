@@ -62,7 +62,7 @@ class WorkerPool:
         self._hop_s = hop_s
         self._queue: list[Item] = []
         self._here: list[Item] = []
-        self._errands: dict[int, Errand] = {}
+        self._errands: dict[int, Errand] = {}  # by the job's id
         self._arrived: list[tuple[WorkerResult, Errand]] = []
         self._built: list[Built] = []
         self._hop = HopGauge()
@@ -71,7 +71,8 @@ class WorkerPool:
 
     @property
     def spare(self) -> bool:
-        return bool(self._group.idle) and not self._queue
+        at_work = {errand.worker for errand in self._errands.values()}  # a payload that is on its way is soon there
+        return not self._queue and any(worker not in at_work for worker in self._group.idle)
 
     def submit(self, jobs: Sequence[BuildJob]) -> None:
         gauge = self.local_cost if len(self.local_cost) else self.worker_cost
@@ -103,7 +104,7 @@ class WorkerPool:
 
     @property
     def settled(self) -> bool:
-        return len(self._group.idle) + len(self._errands) >= self._group.alive
+        return self._num_ready >= self._group.alive
 
     def warm_up(self, timeout_s: float) -> int:
         until = self._clock() + timeout_s
@@ -111,8 +112,12 @@ class WorkerPool:
             self._listen()
             left = until - self._clock()
             if self.settled or left <= 0:
-                return len(self._group.idle) + len(self._errands)
+                return self._num_ready
             self._group.wait(min(left, 0.05))
+
+    @property
+    def _num_ready(self) -> int:
+        return len({*self._group.idle, *(errand.worker for errand in self._errands.values())})
 
     def cancel(self, job_ids: Sequence[int]) -> None:
         gone = set(job_ids)
@@ -122,10 +127,10 @@ class WorkerPool:
                 errand.item = None
         self._queue = [item for item in self._queue if item.job.id not in gone]
         self._here = [item for item in self._here if item.job.id not in gone]
-        for worker, errand in self._errands.items():
-            if errand.item is not None and errand.item.job.id in gone:
+        for job_id, errand in self._errands.items():
+            if job_id in gone and errand.item is not None:
                 errand.item = None
-                self._group.cancel(worker)
+                self._group.cancel(errand.worker, job_id)
 
     def close(self) -> None:
         self._group.close()
@@ -136,7 +141,7 @@ class WorkerPool:
 
     def _listen(self) -> None:
         for result in self._group.poll():
-            self._arrived.append((result, self._errands.pop(result.worker)))
+            self._arrived.append((result, self._errands.pop(result.job_id)))
 
     def _hand_out(self) -> None:
         idle = self._group.idle
@@ -145,7 +150,7 @@ class WorkerPool:
             if item is not None:
                 self._queue.remove(item)
                 now = self._clock()
-                self._errands[worker] = Errand(item, now, now + self._patience(item))
+                self._errands[item.job.id] = Errand(worker, item, now, now + self._patience(item))
                 self._group.send(worker, item.job)
         if self._queue and not self._errands:
             # Nobody works, and whoever is idle has failed at what is left.
@@ -206,21 +211,21 @@ class WorkerPool:
 
     def _give_up_late(self) -> None:
         now = self._clock()
-        for worker, errand in list(self._errands.items()):
-            if now >= errand.due_s:
-                item, waited = errand.item, now - errand.sent_s
-                errand.item = None
-                self._end(worker)
-                if item is not None:
-                    item.late += 1
-                    self._again(item, worker, f"worker {worker} did not answer within {waited:.3g} s")
+        while late := next((one for one in self._errands.values() if now >= one.due_s), None):
+            item, late.item = late.item, None
+            self._end(late.worker)
+            if item is not None:
+                item.late += 1
+                problem = f"worker {late.worker} did not answer within {now - late.sent_s:.3g} s"
+                self._again(item, late.worker, problem)
 
     def _end(self, worker: int) -> None:
-        """End a worker. What it was given meanwhile goes back to the queue; that is no retry."""
+        """End a worker. What else it was given goes back to the queue; that is no retry."""
         self._group.abandon(worker)
-        errand = self._errands.pop(worker, None)
-        if errand is not None and errand.item is not None:
-            self._queue.append(errand.item)
+        for job_id in [job_id for job_id, errand in self._errands.items() if errand.worker == worker]:
+            item = self._errands.pop(job_id).item
+            if item is not None:
+                self._queue.append(item)
 
     def _compute_here(self) -> None:
         items = {item.job.id: item for item in self._here}

@@ -22,6 +22,7 @@ class Item:
 class Errand:
     """What a worker was given; ``item`` is None once nobody wants it."""
 
+    worker: int
     item: Item | None
     sent_s: float
     due_s: float

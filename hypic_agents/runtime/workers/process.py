@@ -99,43 +99,45 @@ class ProcessWorkers:
             poll.register(fd, select.POLLIN)
         poll.poll(timeout_s * 1000)
 
-    def cancel(self, worker: int) -> None:
-        self._children[worker].cancel_job()
+    def cancel(self, worker: int, job_id: int) -> None:
+        self._children[worker].cancel_job(job_id)
 
     def abandon(self, worker: int) -> None:
         child = self._children[worker]
         self._news = [one for one in self._news if one.worker != worker]
         if child.state in ("idle", "busy"):
-            child.state = "idle"  # of its job nothing is told
+            child.held.clear()  # of its jobs nothing is told
             self._lose(worker, "ended by the pool", self._clock())
 
     def close(self) -> None:
         self._end()
 
     def _hear(self, worker: int, child: Child, message: dict[str, Any], file: MemoryFile | None) -> None:
-        op = message.get("op")
+        op, job_id = message.get("op"), message.get("id")
         if op == "ready" and child.state == "starting":
             child.state = "idle"
         elif op == "refused":
             self._trouble = f"worker {worker} cannot work: {message.get('problem')}"
             child.end("gone")
-        elif op in ("built", "failed", "dropped") and child.state == "busy" and message.get("id") == child.sent_id:
-            child.state = "idle"
+        elif op == "computed" and job_id in child.held:
+            child.computed(job_id)
+        elif op in ("built", "failed", "dropped") and job_id in child.held:
+            wanted = child.answered(job_id)
             if op == "failed":
                 child.prefixes.clear()  # it may be for want of one
-            if op == "built" and file is not None and child.wanted:
+            if op == "built" and file is not None and wanted:
                 child.worked()
                 load, seconds = partial(load_payload, file, self._device), float(message.get("seconds", 0.0))
-                self._news.append(WorkerResult(worker, child.sent_id, load, seconds))
+                self._news.append(WorkerResult(worker, job_id, load, seconds))
                 return
             problem = f"worker {worker} failed: {message.get('problem', 'no payload came')}"
-            self._news.append(WorkerResult(worker, child.sent_id, None, problem=problem))
+            self._news.append(WorkerResult(worker, job_id, None, problem=problem))
 
     def _lose(self, worker: int, problem: str, now: float) -> None:
         child = self._children[worker]
         self._trouble = f"worker {worker} was lost: {problem}"
-        if child.state == "busy":
-            self._news.append(WorkerResult(worker, child.sent_id, None, problem=self._trouble, lost=True))
+        for job_id in child.held:
+            self._news.append(WorkerResult(worker, job_id, None, problem=self._trouble, lost=True))
         child.lose(now)
 
 

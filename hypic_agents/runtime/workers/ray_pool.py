@@ -114,9 +114,12 @@ class RayWorkers:
                 return
         time.sleep(timeout_s)  # no reply is under way, so there is nothing else to wait for
 
-    def cancel(self, worker: int) -> None:
+    def cancel(self, worker: int, job_id: int) -> None:
+        actor = self._actors[worker]
+        if actor.job is None or actor.job.id != job_id:
+            return  # it has answered, or was lost
         try:
-            self._actors[worker].cancel_job()
+            actor.cancel_job()
         except Exception as error:  # noqa: BLE001  as for a start
             self._lose(worker, f"it cannot be spoken to: {first_line(error)}", self._clock())
 

@@ -7,69 +7,26 @@ It ends with the pool's process: a thread reads the socket all the time and sees
 from __future__ import annotations
 
 import contextlib
-import os
-import queue
-import select
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hypic_agents.runtime.workers.channel import Channel, ChannelClosed
 from hypic_agents.runtime.workers.contract import BuildJob, DamagedPayload, WorkerSpec
+from hypic_agents.runtime.workers.inbox import Inbox
+from hypic_agents.runtime.workers.publisher import Publisher, in_words
 
 if TYPE_CHECKING:
     from hypic_agents.runtime.state import SegmentPayload
     from hypic_agents.runtime.workers.memory_file import MemoryFile
 
-Message: TypeAlias = "tuple[dict[str, Any], MemoryFile | None]"
 Compute: TypeAlias = "Callable[[BuildJob], tuple[SegmentPayload, float]]"
-_CHECK_PARENT_S = 2.0
 
 
 class Cancelled(Exception):
     """The job that is being computed is not wanted any more."""
-
-
-class Inbox:
-    """What the pool has sent, and which jobs it has taken back."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._cancelled: set[int] = set()
-        threading.Thread(target=self._read, name="hypic inbox", daemon=True).start()
-
-    def next(self) -> Message:
-        return self._messages.get()
-
-    def is_cancelled(self, job_id: int) -> bool:
-        return job_id in self._cancelled
-
-    def forget(self, job_id: int) -> None:
-        self._cancelled.discard(job_id)
-
-    def _read(self) -> None:
-        poll = select.poll()
-        poll.register(self._channel.fileno(), select.POLLIN)
-        parent = os.getppid()
-        while True:
-            ready = poll.poll(_CHECK_PARENT_S * 1000)
-            if os.getppid() != parent:  # a fork of the pool's process may still hold its end
-                os._exit(0)
-            if not ready:
-                continue
-            try:
-                messages = self._channel.receive()
-            except ChannelClosed:
-                os._exit(0)
-            for message, file in messages:
-                if message.get("op") == "cancel":
-                    self._cancelled.add(int(message["id"]))
-                else:
-                    self._messages.put((message, file))
 
 
 class Worker:
@@ -90,8 +47,8 @@ class Worker:
     ) -> None:
         self._channel = channel
         self._load = load
-        self._publish = publish
         self._inbox = Inbox(channel)
+        self._publisher = Publisher(channel, publish, self._inbox)
         self._prefixes: dict[str, SegmentPayload] = {}
         self._device = "cpu"
         self._job_id = -1
@@ -103,7 +60,7 @@ class Worker:
         try:
             compute, self._device = self._load(spec, self._check)
         except Exception as error:  # noqa: BLE001  the pool must hear why, whatever it is
-            self._channel.send({"op": "refused", "problem": _words(error)})
+            self._channel.send({"op": "refused", "problem": in_words(error)})
             return
         self._channel.send({"op": "ready"})
         while True:
@@ -113,7 +70,6 @@ class Worker:
             elif message["op"] == "build":
                 self._job_id = int(message["id"])
                 self._answer(compute, message, file)
-                self._inbox.forget(self._job_id)
 
     def _check(self) -> None:
         if self._inbox.is_cancelled(self._job_id):
@@ -131,21 +87,15 @@ class Worker:
     def _answer(self, compute: Compute, message: dict[str, Any], file: MemoryFile | None) -> None:
         from hypic_agents.runtime.workers.wire import decode_job
 
-        reply: dict[str, Any] = {"id": self._job_id}
-        made: int | None = None
         try:
             job = decode_job(bytearray() if file is None else file.read(), self._prefixes.get(message["prefix"]))
             payload, seconds = compute(job)
-            self._check()
-            made = self._publish(payload)
-            reply |= {"op": "built", "seconds": seconds}
         except Cancelled:
-            reply |= {"op": "dropped"}
+            self._publisher.drop(self._job_id)
         except Exception as error:  # noqa: BLE001  one job's failure must not end the worker
-            reply |= {"op": "failed", "problem": _words(error)}
-        self._channel.send(reply, made)
-        if made is not None:
-            os.close(made)
+            self._publisher.fail(self._job_id, error)
+        else:
+            self._publisher.hand_over(self._job_id, payload, seconds)
 
 
 def load_compute(spec: WorkerSpec, check: Callable[[], None]) -> tuple[Compute, str]:
@@ -164,20 +114,21 @@ def load_compute(spec: WorkerSpec, check: Callable[[], None]) -> tuple[Compute, 
 
 
 def publish_payload(payload: SegmentPayload) -> int:
+    """Descriptor of a file with the payload; a GPU copies it out beside what it computes."""
+    import torch
+
     from hypic_agents.runtime.workers.memory_file import write_file
     from hypic_agents.runtime.workers.wire import encode_payload
 
-    return write_file(encode_payload(payload, shared=True))
+    device = next(payload.layers[0].tensors()).device
+    with torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else contextlib.nullcontext():
+        return write_file(encode_payload(payload, shared=True))
 
 
 def open_channel(fd: int) -> Channel:
     """The worker's end. Ctrl-C in a terminal reaches every process there; what it means is the pool's to say."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Channel(socket.socket(fileno=fd))
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
 if __name__ == "__main__":

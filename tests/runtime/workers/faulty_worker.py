@@ -1,7 +1,8 @@
 """A real worker that fails when a test asks for it: a file named like a job's first token says how, once.
 
-``kill``, ``stop`` and ``hold`` strike between two layers of the pass; ``damage`` flips a byte of the payload; ``fail``
-raises; ``die`` ends the process while it loads. ``hold`` waits for a file ``release``.
+``kill``, ``stop`` and ``hold`` strike between two layers of the pass; ``damage`` flips a byte of a payload; ``linger``
+and ``burst`` strike before it is written down; ``fail`` raises; ``die`` ends the process while it loads. ``hold`` and
+``linger`` wait for a file ``release``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Faults:
         self._folder = folder
         self._layers = 0
         self._fault = ""
+        self._marked: tuple[Any, str] = (None, "")
 
     def load(self, spec: WorkerSpec, check: Callable[[], None]) -> tuple[Compute, str]:
         if self._claim("load") == "die":
@@ -43,13 +45,21 @@ class Faults:
             (self._folder / f"seen-{job.token_ids[0]}").touch()
             if self._fault == "fail":
                 raise RuntimeError("out of memory, says the test")
-            return compute(job)
+            made = compute(job)
+            if self._fault:
+                self._marked = made[0], self._fault
+            return made
 
         return one, device
 
     def publish(self, payload: Any) -> int:
+        fault = self._marked[1] if payload is self._marked[0] else ""
+        if fault == "burst":
+            raise OSError(28, "no space left, says the test")
+        while fault == "linger" and not (self._folder / "release").exists():
+            time.sleep(0.005)
         fd = publish_payload(payload)
-        if self._fault != "damage":
+        if fault != "damage":
             return fd
         raw = bytearray(os.pread(fd, os.fstat(fd).st_size, 0))
         os.close(fd)

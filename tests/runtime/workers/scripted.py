@@ -30,10 +30,11 @@ def job(number: int, num_tokens: int = 100, owner: int = 0) -> BuildJob:
 
 
 class ScriptedGroup:
-    """Workers hold jobs until ``answer``, ``fail``, ``damage`` or ``lose``."""
+    """Workers hold jobs until ``answer``, ``fail``, ``damage`` or ``lose``; ``compute`` leaves a payload on its way."""
 
     def __init__(self, num_workers: int, *, ready: bool = True) -> None:
-        self.jobs: dict[int, BuildJob] = {}
+        self.jobs: dict[int, BuildJob] = {}  # what each computes
+        self.coming: dict[int, BuildJob] = {}  # what each has computed, and not yet sent
         self.sent: list[tuple[int, int]] = []
         self.cancelled: list[int] = []
         self.abandoned: list[int] = []
@@ -65,37 +66,50 @@ class ScriptedGroup:
     def wait(self, timeout_s: float) -> None:
         pass
 
-    def cancel(self, worker: int) -> None:
-        if worker in self.jobs:
-            self.cancelled.append(self.jobs[worker].id)
+    def cancel(self, worker: int, job_id: int) -> None:
+        if job_id in [one.id for one in self.held(worker)]:
+            self.cancelled.append(job_id)
 
     def abandon(self, worker: int) -> None:
         self.abandoned.append(worker)
         self.jobs.pop(worker, None)
+        self.coming.pop(worker, None)
         self.absent.add(worker)
+
+    def held(self, worker: int) -> list[BuildJob]:
+        """What a worker has not answered, in the order it was sent."""
+        return [jobs[worker] for jobs in (self.coming, self.jobs) if worker in jobs]
 
     def close(self) -> None:
         self.closed = True
 
+    def compute(self, worker: int) -> None:
+        self.coming[worker] = self.jobs.pop(worker)
+
     def answer(self, worker: int, build_s: float = 0.01) -> None:
-        made = self.jobs.pop(worker)
+        made = self._next(worker)
         self._news.append(WorkerResult(worker, made.id, lambda: Stub(f"worker {worker}"), build_s))
 
     def damage(self, worker: int) -> None:
         def load() -> Payload:
             raise DamagedPayload("a damaged payload: the checksum does not match")
 
-        self._news.append(WorkerResult(worker, self.jobs.pop(worker).id, load, 0.01))
+        self._news.append(WorkerResult(worker, self._next(worker).id, load, 0.01))
 
     def fail(self, worker: int) -> None:
-        made = self.jobs.pop(worker)
+        made = self._next(worker)
         self._news.append(WorkerResult(worker, made.id, None, problem=f"worker {worker} failed"))
 
     def lose(self, worker: int) -> None:
-        made = self.jobs.pop(worker)
-        self.absent.add(worker)
         self.trouble = f"worker {worker} was lost"
-        self._news.append(WorkerResult(worker, made.id, None, problem=self.trouble, lost=True))
+        for made in self.held(worker):
+            self._news.append(WorkerResult(worker, made.id, None, problem=self.trouble, lost=True))
+        self.jobs.pop(worker, None)
+        self.coming.pop(worker, None)
+        self.absent.add(worker)
+
+    def _next(self, worker: int) -> BuildJob:
+        return self.coming.pop(worker) if worker in self.coming else self.jobs.pop(worker)
 
 
 class StubLocal:

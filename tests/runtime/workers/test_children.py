@@ -159,6 +159,23 @@ def test_a_job_that_cannot_be_written_down_is_told_as_lost(monkeypatch: pytest.M
     group.close()
 
 
+def test_a_job_that_could_not_be_sent_may_be_cancelled_before_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = workers(STUBBORN, backoff_s=0.01)
+    eventually(polled(group, lambda: group.idle == (0,)))
+    with monkeypatch.context() as patch:
+        patch.setattr("hypic_agents.runtime.workers.child.write_file", no_descriptors)
+        group.send(0, job(1))
+    group.cancel(0, 1)
+    assert [one.job_id for one in group.poll()] == [1]
+    eventually(polled(group, lambda: group.idle == (0,)))
+    group.send(0, job(2))
+    os.kill(group.pids[0], signal.SIGKILL)
+    told = []
+    eventually(lambda: bool(told.extend(group.poll()) or told))
+    assert [one.job_id for one in told] == [2], "of the first, nothing is told again"
+    group.close()
+
+
 def test_waiting_for_a_worker_that_ends_meanwhile() -> None:
     class Ending(Child):
         """Another thread ends it between two looks at its channel."""

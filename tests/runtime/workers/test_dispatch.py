@@ -84,6 +84,63 @@ def test_a_worker_that_finishes_while_a_payload_is_taken_does_not_wait_for_the_o
     assert seen == [[(0, 3), (1, 4)], [(0, 3), (1, 4), (2, 5)], [(0, 3), (1, 4), (2, 5)]]
 
 
+def test_a_worker_computes_on_while_its_payload_is_on_its_way() -> None:
+    case = Case(1)
+    case.pool.submit([job(1, 900), job(2, 800), job(3, 700)])
+    case.group.compute(0)
+    assert case.pool.poll() == []
+    assert case.group.sent == [(0, 1), (0, 2)]
+    assert (case.pool.settled, case.pool.warm_up(0.0)) == (True, 1), "with two jobs it is still one worker"
+    assert not case.pool.spare
+    case.group.answer(0)
+    assert [one.job.id for one in case.pool.poll()] == [1]
+    assert case.group.sent == [(0, 1), (0, 2)], "it has not computed the second"
+    case.group.compute(0)
+    case.pool.cancel([2])
+    assert case.group.cancelled == [2]
+    case.group.answer(0)
+    assert case.pool.poll() == []
+    assert case.group.sent[-1] == (0, 3)
+    case.group.compute(0)
+    assert case.pool.poll() == []
+    assert not case.pool.spare, "its payload will be there in a moment"
+    case.group.answer(0)
+    assert len(case.pool.poll()) == 1
+    assert case.pool.spare
+
+
+def test_a_worker_that_is_lost_costs_all_its_jobs_a_retry() -> None:
+    case = Case(2)
+    case.pool.submit([job(1, 900), job(2, 800)])
+    case.pool.submit([job(3, 700)])
+    case.group.compute(0)
+    case.pool.poll()
+    case.group.lose(0)
+    case.pool.poll()
+    case.group.answer(1)
+    case.pool.poll()
+    case.group.answer(1)
+    built = case.pool.poll()
+    case.group.answer(1)
+    retries = {one.job.id: one.retries for one in (*built, *case.pool.poll())}
+    assert case.group.sent == [(0, 1), (1, 2), (0, 3), (1, 1), (1, 3)]
+    assert retries == {1: 1, 3: 1}
+
+
+def test_a_payload_that_does_not_come_is_late_and_the_job_behind_it_is_no_retry() -> None:
+    case = Case(1)
+    case.pool.worker_cost.add(Sample(100, 0.01))
+    case.pool.submit([job(1), job(2)])
+    case.group.compute(0)
+    case.clock.now = 3.0
+    assert case.pool.poll() == []
+    case.clock.now = 5.0
+    built = {one.job.id: one for one in case.pool.poll()}
+    assert case.group.abandoned == [0]
+    assert built[1].problems[0] == "worker 0 did not answer within 5 s"
+    assert (built[1].retries, built[2].retries) == (1, 0)
+
+
 def test_workers_are_shared_out_among_owners() -> None:
     case = Case(2)
     case.pool.submit([job(i, 500, owner=1) for i in range(10)])
@@ -282,7 +339,7 @@ def test_close_closes_the_group() -> None:
 
 
 class Pool(RuleBasedStateMachine):
-    """Whatever workers do: every job comes out once, or was cancelled; no worker gets two jobs."""
+    """Whatever workers do: every job comes out once, or was cancelled; no worker computes two jobs."""
 
     @initialize(num_workers=st.integers(1, 3))
     def start(self, num_workers: int) -> None:
@@ -304,10 +361,17 @@ class Pool(RuleBasedStateMachine):
             assert (built.payload is None) != (built.error is None)
             self.open.remove(built.job.id)
 
-    @precondition(lambda self: self.case.group.jobs)
+    @precondition(lambda self: self.case.group.jobs.keys() - self.case.group.coming.keys())
+    @rule(which=st.integers(0, 9))
+    def computed(self, which: int) -> None:
+        group = self.case.group
+        busy = sorted(group.jobs.keys() - group.coming.keys())
+        group.compute(busy[which % len(busy)])
+
+    @precondition(lambda self: self.case.group.jobs or self.case.group.coming)
     @rule(how=st.sampled_from(["answer", "fail", "damage", "lose"]), which=st.integers(0, 9))
     def news(self, how: str, which: int) -> None:
-        busy = sorted(self.case.group.jobs)
+        busy = sorted(self.case.group.jobs | self.case.group.coming)
         getattr(self.case.group, how)(busy[which % len(busy)])
 
     @precondition(lambda self: self.open)

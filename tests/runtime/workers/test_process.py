@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +82,12 @@ def test_workers_build_what_this_process_builds(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "problem"),
-    [("kill", "killed by SIGKILL"), ("damage", "the checksum does not match"), ("fail", "out of memory")],
+    [
+        ("kill", "killed by SIGKILL"),
+        ("damage", "the checksum does not match"),
+        ("fail", "out of memory"),
+        ("burst", "no space left"),
+    ],
 )
 def test_a_worker_that_fails_costs_one_retry(lab: Lab, kind: str, problem: str) -> None:
     lab.set_fault(FIRST[1], kind)
@@ -89,6 +96,28 @@ def test_a_worker_that_fails_costs_one_retry(lab: Lab, kind: str, problem: str) 
     assert builds.retries == 1
     assert any(problem in one for one in builds.problems)
     assert (builds.local, builds.workers) == (0, 4)
+
+
+def test_a_worker_builds_on_while_a_payload_is_written_down(lab: Lab) -> None:
+    """And if it is killed then, both jobs are done elsewhere."""
+    shortest, longest, between = FIRST
+    for token, kind in ((longest, "linger"), (between, "hold"), (shortest, "hold")):
+        lab.set_fault(token, kind)
+    prompt, pool = prompt_of(12), lab.pool()
+    with lab.engine(pool) as engine:
+        request = engine.submit(prompt, ANSWER, POLICY)
+        until(engine, lambda: lab.seen(shortest))
+        at_work = [errand.worker for errand in pool._errands.values()]
+        worker = max(at_work, key=at_work.count)
+        assert sorted(at_work) == sorted([worker, worker, 1 - worker])
+        os.kill(lab.group.pids[worker], signal.SIGKILL)
+        lab.release()
+        until(engine, lambda: request.done)
+        assert tuple(request.token_ids) == expected(lab, prompt)
+        assert request.report is not None
+        assert request.report.builds.retries == 2
+        assert engine.stats().pinned == 0
+        engine.store.check_integrity()
 
 
 def test_a_worker_that_hangs_is_replaced(lab: Lab) -> None:

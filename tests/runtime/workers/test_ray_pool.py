@@ -179,7 +179,7 @@ def test_a_cancelled_job_is_not_computed() -> None:
     group = setup.ready()
     group.send(0, job(1))
     # Control calls overtake builds.
-    group.cancel(0)
+    group.cancel(0, 1)
     calls = setup.ray.actors[0].calls
     calls.insert(0, calls.pop())
     (news,) = group.poll()
@@ -284,7 +284,7 @@ def test_a_connection_that_breaks_meanwhile_is_no_error_of_the_pool(monkeypatch:
     assert group.poll() == []
     monkeypatch.setattr("tests.runtime.workers.fake_ray.Method.remote", broken)
     setup.ray.kill = broken  # type: ignore[method-assign]
-    group.cancel(0)
+    group.cancel(0, 1)
     (news,) = group.poll()
     assert (news.job_id, news.lost) == (1, True)
     group.close()
