@@ -97,6 +97,9 @@ def explain(
 def warm(
     ctx: typer.Context,
     store: Store,
+    url: Annotated[
+        str | None, typer.Option("--url", help="A remote place to fill as well: EngineConfig(store_url=...).")
+    ] = None,
     doc: Docs = None,
     corpus: Corpus = None,
     system: System = None,
@@ -114,7 +117,9 @@ def warm(
         documents = read_corpus(doc or [], corpus, version=version, scope=scope)
         built = 0
         with (
-            options.open_engine(ctx, out, model=model, policy=policy, threads=threads, store_dir=str(store)) as engine,
+            options.open_engine(
+                ctx, out, model=model, policy=policy, threads=threads, store_dir=str(store), store_url=url
+            ) as engine,
             out.progress() as progress,
         ):
             for count, document in enumerate(documents, 1):
@@ -131,6 +136,8 @@ def warm(
             "budget_bytes": stats.disk_budget_bytes,
             "not_written": stats.disk_dropped,
         }
+        if url is not None:
+            result |= {"remote_hits": stats.remote_hits, "not_written_there": stats.remote_dropped}
         out.result(result, lambda console: show_rows(console, "Warmed", result))
 
 

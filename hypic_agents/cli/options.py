@@ -39,13 +39,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 
 @contextmanager
 def open_engine(
-    ctx: typer.Context, out: Output, *, model: str, policy: str, threads: int | None, store_dir: str | None = None
+    ctx: typer.Context,
+    out: Output,
+    *,
+    model: str,
+    policy: str,
+    threads: int | None,
+    store_dir: str | None = None,
+    store_url: str | None = None,
 ) -> Iterator[Engine]:
     """The engine for one command. A bad policy is refused before the model is loaded."""
     load_policy(policy)
     services: Services = ctx.obj
     with out.status(f"loading model {model}"):
-        stored = {} if store_dir is None else {"store_dir": store_dir}
+        places = {"store_dir": store_dir, "store_url": store_url}
+        stored = {name: place for name, place in places.items() if place is not None}
         engine = services.load_engine(model, policy=policy, threads=threads, **stored)
     try:
         yield engine

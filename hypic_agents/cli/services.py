@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 
 
-def _load_engine(model: str, *, policy: str, threads: int | None, store_dir: str | None = None) -> Engine:
+def _load_engine(
+    model: str, *, policy: str, threads: int | None, store_dir: str | None = None, store_url: str | None = None
+) -> Engine:
     from hypic_agents.runtime.config import EngineConfig
     from hypic_agents.runtime.engine import Engine
 
-    return Engine.load(model, EngineConfig(policy=policy, threads=threads, store_dir=store_dir))
+    return Engine.load(model, EngineConfig(policy=policy, threads=threads, store_dir=store_dir, store_url=store_url))
 
 
 def _run_eval(

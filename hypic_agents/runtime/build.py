@@ -59,19 +59,15 @@ class Builder:
         ticket = Ticket(next(self._ids))
         try:
             epoch = self._store.epoch
-            for build in builds:
-                key = self.key(build)
-                if key in ticket.held or key in ticket.missing:
-                    continue
-                flight = self._flights.get((key, epoch))
-                entry = self._store.acquire(key, build.token_ids) if flight is None else None
-                if entry is not None:
-                    ticket.held[key] = entry
-                    continue
-                if flight is None:
-                    flight = self._flights[key, epoch] = Flight(build, key, epoch)
-                flight.waiting.append(ticket)
-                ticket.missing[key] = flight
+            wanted = {self.key(build): build for build in builds}
+            unknown = [(key, build.token_ids) for key, build in wanted.items() if (key, epoch) not in self._flights]
+            found = zip(unknown, self._store.acquire_all(unknown), strict=True)
+            ticket.held = {key: entry for (key, _), entry in found if entry is not None}
+            for key, build in wanted.items():
+                if key not in ticket.held:
+                    flight = self._flights.setdefault((key, epoch), Flight(build, key, epoch))
+                    flight.waiting.append(ticket)
+                    ticket.missing[key] = flight
             self._send(ticket)
         except BaseException:
             self.drop(ticket)

@@ -14,7 +14,7 @@ from typing import get_args
 import torch
 
 from hypic_agents.errors import InvalidInput
-from hypic_agents.runtime.cache.base import SegmentStore, StoreStats
+from hypic_agents.runtime.cache.base import SegmentStore, StoreStats, Wanted
 from hypic_agents.runtime.cache.entry import SegmentEntry
 from hypic_agents.runtime.cache.invalidation import VersionOrder
 from hypic_agents.runtime.cache.key import SegmentKey
@@ -137,6 +137,9 @@ class CompactingStore:
 
     def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:
         return self._store.acquire(self._key(key), token_ids)
+
+    def acquire_all(self, wanted: Sequence[Wanted]) -> list[SegmentEntry | None]:
+        return self._store.acquire_all([(self._key(key), token_ids) for key, token_ids in wanted])
 
     def release(self, entry: SegmentEntry) -> None:
         self._store.release(entry)

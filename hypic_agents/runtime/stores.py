@@ -11,7 +11,7 @@ from hypic_agents.runtime.cache.disk import DiskTier
 from hypic_agents.runtime.cache.eviction import eviction_rule
 from hypic_agents.runtime.cache.memory import MemoryStore
 from hypic_agents.runtime.cache.remote import RemoteTier
-from hypic_agents.runtime.cache.remote_store import LocalStore, RemoteStore
+from hypic_agents.runtime.cache.remote_store import RemoteStore
 from hypic_agents.runtime.cache.tiered import TieredStore
 from hypic_agents.runtime.compact import CompactingStore, Compaction
 from hypic_agents.runtime.config import EngineConfig
@@ -20,7 +20,7 @@ from hypic_agents.runtime.payload_codec import SegmentCodec
 if TYPE_CHECKING:
     import torch
 
-    from hypic_agents.runtime.cache.base import SegmentStore
+    from hypic_agents.runtime.cache.base import LocalStore, SegmentStore
 
 
 def make_store(config: EngineConfig, device: torch.device) -> SegmentStore:

@@ -115,12 +115,33 @@ def engines() -> Iterator[dict[str, Any]]:
     """``load_engine`` for the tests: one set of weights, a store of its own for every engine."""
     first = Engine.load("tiny")
 
-    def load(model: str, *, policy: str, threads: int | None, store_dir: str | None = None) -> Engine:
-        config = EngineConfig(policy=policy, store_dir=store_dir)
+    def load(
+        model: str, *, policy: str, threads: int | None, store_dir: str | None = None, store_url: str | None = None
+    ) -> Engine:
+        config = EngineConfig(policy=policy, store_dir=store_dir, store_url=store_url)
         return Engine(first.model, first.tokenizer, first.fingerprint, config, name=model)
 
     yield {"load_engine": load}
     first.close()
+
+
+def test_warm_fills_a_place_that_other_machines_share(
+    invoke: Invoke,
+    engines: dict[str, Any],
+    documents: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.cli.conftest.services", lambda engine, **others: _services(**others))
+    url = f"file://{tmp_path}/shared"
+
+    def warm(machine: str) -> dict[str, Any]:
+        args = ("-s", str(tmp_path / machine), "--url", url, *(f"--doc={path}" for path in documents))
+        return as_json(invoke, "warm", *args, **engines)
+
+    first, second = warm("one"), warm("two")
+    assert first["built"] == second["remote_hits"] == second["entries"] > 0
+    assert first["remote_hits"] == second["built"] == first["not_written_there"] == 0
 
 
 def test_warm_then_explain(

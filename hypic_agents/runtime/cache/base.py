@@ -24,13 +24,17 @@ Entries are immutable: a verb moves references, never payloads' contents.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from hypic_agents.runtime.cache.entry import SegmentEntry
-from hypic_agents.runtime.cache.invalidation import VersionOrder
+from hypic_agents.runtime.cache.invalidation import Invalidation, VersionOrder
 from hypic_agents.runtime.cache.key import SegmentKey
+
+Wanted = tuple[SegmentKey, Sequence[int]]
+"""What is looked for: a key, and the token ids that it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,13 @@ class SegmentStore(Protocol):
         """
         ...
 
+    def acquire_all(self, wanted: Sequence[Wanted]) -> list[SegmentEntry | None]:
+        """:meth:`acquire` for each of several keys and token ids; a store over a slow place looks for them at once.
+
+        Whatever is raised, nothing stays pinned.
+        """
+        ...
+
     def release(self, entry: SegmentEntry) -> None:
         """Give one pin back. The last one makes a kept entry evictable and frees a withdrawn or lent one.
 
@@ -183,3 +194,32 @@ class SegmentStore(Protocol):
     def stats(self) -> StoreStats:
         """A consistent snapshot."""
         ...
+
+
+class LocalStore(SegmentStore, Protocol):
+    """What a remote place is put under: memory, or memory over a disk."""
+
+    def overtaken(self, entry: SegmentEntry, since: int | None) -> bool: ...
+    def uses(self, key: SegmentKey) -> int: ...
+    def withdraw(self, call: Invalidation | None) -> int: ...
+
+
+class OneByOne(ABC):
+    """``acquire_all`` for a store that is no faster for several at once."""
+
+    @abstractmethod
+    def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None: ...
+
+    @abstractmethod
+    def release(self, entry: SegmentEntry) -> None: ...
+
+    def acquire_all(self, wanted: Sequence[Wanted]) -> list[SegmentEntry | None]:
+        held: list[SegmentEntry | None] = []
+        try:
+            for key, token_ids in wanted:
+                held.append(self.acquire(key, token_ids))
+        except BaseException:
+            for entry in filter(None, held):
+                self.release(entry)
+            raise
+        return held

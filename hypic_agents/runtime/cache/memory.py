@@ -7,14 +7,14 @@ from threading import Lock
 
 from hypic_agents.errors import InvalidInput
 from hypic_agents.runtime.cache.admission import Admission, TouchHistory
-from hypic_agents.runtime.cache.base import StoreStats
+from hypic_agents.runtime.cache.base import OneByOne, StoreStats
 from hypic_agents.runtime.cache.entry import SegmentEntry, Slot
 from hypic_agents.runtime.cache.eviction import LRU, Eviction, EvictionQueue
 from hypic_agents.runtime.cache.invalidation import Invalidation, InvalidationLog, VersionOrder
 from hypic_agents.runtime.cache.key import SegmentKey
 
 
-class MemoryStore:
+class MemoryStore(OneByOne):
     """A :class:`~hypic_agents.runtime.cache.base.SegmentStore`; every verb but ``invalidate`` is O(log n) an entry.
 
     A touch is a hit or an insert. Recency is the order of last releases: an entry in use is the most recent of all.

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TypeVar
 
 from hypic_agents.errors import StoreUnavailable
+from hypic_agents.runtime.cache.base import Wanted
 from hypic_agents.runtime.cache.breaker import Breaker, Pending
 from hypic_agents.runtime.cache.bucket import Bucket
 from hypic_agents.runtime.cache.call_log import CallLog
@@ -23,12 +24,16 @@ from hypic_agents.runtime.cache.disk import Outcome
 from hypic_agents.runtime.cache.entry import SegmentEntry
 from hypic_agents.runtime.cache.invalidation import Invalidation, VersionOrder
 from hypic_agents.runtime.cache.key import SegmentKey
+from hypic_agents.runtime.cache.lanes import get_all
 from hypic_agents.runtime.cache.record import PayloadCodec, entry_name, from_file, to_file
 
 T = TypeVar("T")
 
 Known = tuple[int, ...]
 """Numbers of the calls that an entry is known to have outlived."""
+
+Found = tuple[SegmentEntry, frozenset[int]]
+"""An entry that was read, and the calls that its writer knew."""
 
 _REMEMBERED = 16_384
 
@@ -95,35 +100,14 @@ class RemoteTier:
             self._try(self._writing, untold, self._log.write, self._timeout_s)
         return done is not None
 
-    def read(self, key: SegmentKey, token_ids: Sequence[int]) -> tuple[SegmentEntry, frozenset[int]] | None:
-        """The entry of ``key`` whose ids are ``token_ids``, and the calls its writer knew; None if there is none.
+    def read(self, wanted: Sequence[Wanted]) -> list[Found | None]:
+        """For each key and token ids the entry, and the calls its writer knew; None if there is none.
 
-        The log is read after the entry, so that every call that ended before this one began is known: hand both to
-        :meth:`refuses`.
+        Several are fetched at a time. The log is read after them, so that every call that ended before this one began
+        is known: hand what is found to :meth:`refuses`.
         """
-        name = entry_name(key)
-
-        def fetch() -> list[bytearray]:
-            raw = self._bucket.get(_path(name))
-            if raw is None:
-                return []
-            self._log.load()
-            return [raw]
-
-        found = self._try(self._reading, "a segment is not looked for there", fetch, self._timeout_s)
-        if not found or not found[0]:
-            return None
-        try:
-            entry, known = from_file(found[0][0], self._codec)
-        except DamagedFile as problem:
-            self.damaged += 1
-            LOG.warning("the remote segment %s is damaged and not used: %s", name, problem)
-            self._remember(self._bad, name)
-            return None
-        if entry.key != key or entry.token_ids != tuple(token_ids):
-            return None
-        self._remember(self._there, name)
-        return entry, known
+        raws = self._fetch([entry_name(key) for key, _ in wanted])
+        return [self._decoded(key, token_ids, raws.get(entry_name(key))) for key, token_ids in wanted]
 
     def refuses(self, entry: SegmentEntry, known: frozenset[int]) -> bool:
         """Whether an invalidation covers what :meth:`read` gave; it is written anew then, once it was built anew."""
@@ -179,6 +163,40 @@ class RemoteTier:
                 f"({_words(error)}); it is tried again as long as this engine runs, or repeat the call later"
             ) from error
         self._writing.succeeded()
+
+    def _fetch(self, names: Sequence[str]) -> dict[str, bytearray]:
+        """The objects that are there, read before the log was; none where that fails."""
+        breaker = self._reading
+        if not names or not breaker.allows():
+            return {}
+        raws, problem = get_all(lambda name: self._bucket.get(_path(name)), names, breaker.slots, self._timeout_s)
+        if raws:
+            try:
+                Pending(self._log.load, breaker.slots).result(self._timeout_s)
+            except Exception as error:  # noqa: BLE001  filesystems raise what they like
+                raws, problem = {}, error
+        if problem is None:
+            breaker.succeeded()
+        else:
+            breaker.failed()
+            LOG.warning("the remote store fails, segments are not looked for there: %s", _words(problem))
+        return raws
+
+    def _decoded(self, key: SegmentKey, token_ids: Sequence[int], raw: bytearray | None) -> Found | None:
+        if raw is None:
+            return None
+        name = entry_name(key)
+        try:
+            entry, known = from_file(raw, self._codec)
+        except DamagedFile as problem:
+            self.damaged += 1
+            LOG.warning("the remote segment %s is damaged and not used: %s", name, problem)
+            self._remember(self._bad, name)
+            return None
+        if entry.key != key or entry.token_ids != tuple(token_ids):
+            return None
+        self._remember(self._there, name)
+        return entry, known
 
     def _try(self, breaker: Breaker, consequence: str, call: Callable[[], T], within_s: float) -> tuple[T] | None:
         """What a call gives, in a tuple; None if it failed, hung, or was not tried because others did."""

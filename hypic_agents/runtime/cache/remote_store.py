@@ -13,28 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
 
 from hypic_agents.errors import StoreUnavailable
 from hypic_agents.runtime.cache.applied import load_applied, save_applied
-from hypic_agents.runtime.cache.base import SegmentStore, StoreStats
+from hypic_agents.runtime.cache.base import LocalStore, SegmentStore, StoreStats, Wanted
 from hypic_agents.runtime.cache.connection import LOG
 from hypic_agents.runtime.cache.entry import SegmentEntry
 from hypic_agents.runtime.cache.invalidation import Invalidation, VersionOrder
 from hypic_agents.runtime.cache.key import SegmentKey
-from hypic_agents.runtime.cache.remote import Known, RemoteTier
+from hypic_agents.runtime.cache.remote import Found, Known, RemoteTier
 from hypic_agents.runtime.cache.writer import WriteBehind, WriteJob
 
 # A chat needs each of its checkpoints once, and then never again: only what is wanted more often is worth a transfer.
 _PREFIX_USES = 3
-
-
-class LocalStore(SegmentStore, Protocol):
-    """What a remote place is put under: :class:`MemoryStore` or :class:`TieredStore`."""
-
-    def overtaken(self, entry: SegmentEntry, since: int | None) -> bool: ...
-    def uses(self, key: SegmentKey) -> int: ...
-    def withdraw(self, call: Invalidation | None) -> int: ...
 
 
 class RemoteStore:
@@ -87,16 +78,29 @@ class RemoteStore:
         return self._version_order
 
     def acquire(self, key: SegmentKey, token_ids: Sequence[int]) -> SegmentEntry | None:
+        return self.acquire_all([(key, token_ids)])[0]
+
+    def acquire_all(self, wanted: Sequence[Wanted]) -> list[SegmentEntry | None]:
         self._follow()
         since, known = self._local.epoch, self._applied  # before the look-up: an invalidation may follow on it
-        entry = self._local.acquire(key, token_ids)
-        if entry is not None:
-            self._offer(entry, known)
-            return entry
-        found = self._remote.read(key, token_ids)
-        if found is None:
-            return None
-        self._apply()
+        held = self._local.acquire_all(wanted)
+        try:
+            for entry in filter(None, held):
+                self._offer(entry, known)
+            missing = [i for i, entry in enumerate(held) if entry is None]
+            found = self._remote.read([wanted[i] for i in missing])
+            if any(found):
+                self._apply()
+            for i, one in zip(missing, found, strict=True):
+                held[i] = None if one is None else self._take(one, since)
+        except BaseException:
+            for entry in filter(None, held):
+                self._local.release(entry)
+            raise
+        return held
+
+    def _take(self, found: Found, since: int) -> SegmentEntry | None:
+        """Keep and pin what was read there, unless an invalidation covers it."""
         entry, outlived = found
         if self._remote.refuses(entry, outlived):
             return None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from threading import Lock
 
 from hypic_agents.errors import StoreUnavailable
-from hypic_agents.runtime.cache.base import StoreStats
+from hypic_agents.runtime.cache.base import OneByOne, StoreStats
 from hypic_agents.runtime.cache.connection import LOG
 from hypic_agents.runtime.cache.disk import DiskTier
 from hypic_agents.runtime.cache.entry import SegmentEntry
@@ -26,7 +26,7 @@ from hypic_agents.runtime.cache.record import entry_name
 from hypic_agents.runtime.cache.writer import WriteBehind, WriteJob
 
 
-class TieredStore:
+class TieredStore(OneByOne):
     """A :class:`~hypic_agents.runtime.cache.base.SegmentStore` over two tiers, which it owns.
 
     A disk that fails makes misses and warnings, never a failed request. Only :meth:`invalidate` raises then: what must

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from threading import BoundedSemaphore, Thread
+from threading import Barrier, BoundedSemaphore, Thread
 from typing import Any
 
 import fsspec
@@ -19,6 +19,7 @@ from hypic_agents.errors import InvalidInput, StoreUnavailable
 from hypic_agents.runtime.cache.breaker import Breaker, Pending
 from hypic_agents.runtime.cache.bucket import Bucket, open_bucket
 from hypic_agents.runtime.cache.entry import SegmentEntry
+from hypic_agents.runtime.cache.lanes import LANES, get_all
 from hypic_agents.runtime.cache.memory import MemoryStore
 from hypic_agents.runtime.cache.record import entry_name
 from hypic_agents.runtime.cache.remote_store import RemoteStore
@@ -192,7 +193,7 @@ def test_an_invalidation_while_a_segment_is_read(place: tuple[Any, str]) -> None
 
     def read_and_invalidate(*args: Any) -> Any:
         found = read(*args)
-        assert found is not None
+        assert found[0] is not None
         two.store.invalidate(source_id="a")
         return found
 
@@ -454,6 +455,110 @@ def test_a_place_that_hangs_takes_no_threads_from_another(place: tuple[Any, str]
     assert two.fs.calls.count("cat_file") == 16
     assert finds(Machine(place).store, make(1))
     two.fs.go_on.set()
+
+
+def find_all(store: RemoteStore, entries: list[SegmentEntry]) -> list[bool]:
+    held = store.acquire_all([(entry.key, entry.token_ids) for entry in entries])
+    for found in filter(None, held):
+        store.release(found)
+    return [same(found, entry) for found, entry in zip(held, entries, strict=True)]
+
+
+def test_the_segments_of_a_prompt_are_looked_for_together(place: tuple[Any, str]) -> None:
+    one, two = Machine(place), Machine(place)
+    entries = [make(token) for token in range(20)]
+    put(one, *entries[:12], *entries[14:])
+    two.local.insert(entries[3])
+    together = Barrier(LANES, timeout=10)
+    get = two.tier._bucket.get
+
+    def meet(name: str) -> bytearray | None:
+        if not together.broken and len(met) < LANES:
+            met.append(name)
+            together.wait()
+        return get(name)
+
+    met: list[str] = []
+    two.tier._bucket.get = meet  # type: ignore[method-assign]
+    listings = two.fs.calls.count("ls")
+    assert find_all(two.store, entries) == [token not in (12, 13) for token in range(20)]
+    assert len(met) == LANES, "as many as there are lanes were under way at once"
+    assert two.fs.calls.count("ls") == listings + 1, "and other machines' calls are asked for once"
+    assert two.store.stats().remote_hits == 17
+    assert two.store.stats().pinned == 0
+    assert find_all(two.store, []) == []
+
+
+def test_one_object_that_fails_leaves_the_others(place: tuple[Any, str], caplog: pytest.LogCaptureFixture) -> None:
+    one, two = Machine(place), Machine(place)
+    entries = [make(token) for token in range(5)]
+    put(one, *entries)
+    get = two.tier._bucket.get
+
+    def cut(name: str) -> bytearray | None:
+        if entry_name(entries[2].key) in name:
+            raise ConnectionError("cut off")
+        return get(name)
+
+    two.tier._bucket.get = cut  # type: ignore[method-assign]
+    assert find_all(two.store, entries) == [True, True, False, True, True]
+    assert two.store.stats().remote_failures == 1
+    assert "ConnectionError: cut off" in caplog.text
+
+
+def test_a_place_that_hangs_holds_all_segments_of_a_request_up_once(place: tuple[Any, str]) -> None:
+    one, two = Machine(place), Machine(place, timeout_s=0.05)
+    entries = [make(token) for token in range(40)]
+    put(one, *entries)
+    two.fs.hang = {"cat_file"}
+    assert not any(find_all(two.store, entries))
+    assert two.fs.calls.count("cat_file") == LANES
+    assert two.store.stats().remote_failures == 1
+    two.fs.go_on.set()
+
+
+def test_what_was_found_is_given_back_when_the_rest_cannot_be_kept(
+    place: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = Machine(place), Machine(place)
+    entries = [make(token) for token in range(3)]
+    put(one, *entries)
+    two.local.insert(entries[0])
+    insert = two.local.insert
+
+    def full(entry: SegmentEntry, **options: Any) -> SegmentEntry:
+        if entry.key == entries[2].key:
+            raise MemoryError
+        return insert(entry, **options)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(two.local, "insert", full)
+    with pytest.raises(MemoryError):
+        find_all(two.store, entries)
+    assert two.store.stats().pinned == 0
+
+
+def test_a_lane_is_waited_for_as_long_as_something_comes() -> None:
+    def slow(name: str) -> bytearray:
+        time.sleep(0.3)
+        return bytearray(name.encode())
+
+    names = [str(number) for number in range(8 * LANES)]
+    found, problem = get_all(slow, names, BoundedSemaphore(16), within_s=2.0)
+    assert problem is None
+    assert found == {name: name.encode() for name in names}
+
+
+def test_lanes_that_cannot_start_cost_only_what_is_theirs() -> None:
+    class OneSlot(BoundedSemaphore):
+        """Is not given back."""
+
+        def release(self, n: int = 1) -> None:
+            pass
+
+    names = [str(number) for number in range(2 * LANES)]
+    found, problem = get_all(lambda name: bytearray(name.encode()), names, OneSlot(1), within_s=10.0)
+    assert isinstance(problem, TimeoutError)
+    assert set(found) == {"0", str(LANES)}
 
 
 def test_a_thread_that_does_not_start_leaves_room_for_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
