@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from hypic_agents.completion import Completion, StreamChunk
 from hypic_agents.core import Prompt, SamplingParams
@@ -11,10 +12,11 @@ from hypic_agents.runtime.policy import ReusePolicy
 from hypic_agents.runtime.request import Request
 
 GREEDY = SamplingParams()
+_TURN_S = 0.001  # a lock goes to whoever asks first, which is seldom a thread that has to wake up
 
 
 class BlockingVerbs(ABC):
-    """What follows from queueing a request, one step of the loop, and cancelling."""
+    """What follows from queueing a request, one step of the loop, cancelling, and warming a pass at a time."""
 
     @abstractmethod
     def submit(
@@ -26,6 +28,25 @@ class BlockingVerbs(ABC):
 
     @abstractmethod
     def cancel(self, request: Request) -> None: ...
+
+    @abstractmethod
+    def warming(self, prompts: Sequence[Prompt], policy: ReusePolicy | str | None = None) -> Generator[None, None, int]:
+        """:meth:`warm` a pass at a time: yields where other work may be done, or :meth:`wait` be called."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return once builds may have come, and soon in any case."""
+
+    def warm(self, prompts: Sequence[Prompt], policy: ReusePolicy | str | None = None) -> int:
+        """Build the entries that these prompts need; returns how many were new. Others submit and step meanwhile."""
+        passes = self.warming(prompts, policy)
+        while True:
+            try:
+                next(passes)
+            except StopIteration as end:
+                return int(end.value)
+            self.wait()
+            time.sleep(_TURN_S)
 
     def generate(
         self, prompt: Prompt, sampling: SamplingParams = GREEDY, policy: ReusePolicy | str | None = None

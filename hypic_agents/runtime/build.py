@@ -75,14 +75,11 @@ class Builder:
         return ticket
 
     def pump(self) -> None:
-        """Take what the pool has finished; waits for nothing but what is computed in this process."""
-        while True:
-            self._built += self._pool.poll()
-            if not self._built:
-                return
-            while self._built:
-                for ticket in self._arrive(self._built.popleft()):
-                    self._send(ticket)
+        """Take what the pool has finished; waits for nothing but a pass that is computed in this process."""
+        self._built += self._pool.poll()
+        while self._built:
+            for ticket in self._arrive(self._built.popleft()):
+                self._send(ticket)
 
     @property
     def spare(self) -> bool:

@@ -61,6 +61,21 @@ class ColdEntries:
         """Return when there may be news, and soon in any case. Any thread."""
         self._builder.wait(_WAIT_S)
 
+    def start(self, builds: Sequence[Build]) -> Ticket:
+        """A ticket for entries that no request waits for; to be dropped by the caller."""
+        return self._builder.start(builds)
+
+    def have_come(self, ticket: Ticket) -> bool:
+        """Move on, and say whether a started ticket's entries are there.
+
+        Raises:
+            Exception: what keeps one from being built.
+        """
+        self._builder.pump()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.ready
+
     def take(self, requests: Sequence[Request]) -> list[Ticket]:
         """Ready tickets of requests, to be dropped by the caller.
 

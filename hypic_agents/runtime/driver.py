@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -17,6 +17,7 @@ from typing import TypeVar
 from hypic_agents.errors import EngineClosed, HypicError
 from hypic_agents.runtime.engine import Engine
 from hypic_agents.runtime.jobs import Event, Job
+from hypic_agents.runtime.task import Task
 
 T = TypeVar("T")
 LOG = logging.getLogger("hypic_agents.driver")
@@ -31,6 +32,7 @@ class EngineDriver:
         self.engine = engine
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._jobs: list[Job] = []
+        self._tasks: list[Task] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -67,6 +69,16 @@ class EngineDriver:
         self._command(run)
         return future
 
+    def call_stepwise(self, make: Callable[[], Generator[None, None, T]]) -> Future[T]:
+        """Run a generator, one step of it between two steps of the engine; the future gets what it returns.
+
+        Raises:
+            EngineClosed: The driver was stopped.
+        """
+        task = Task(make)
+        self._command(lambda: self._tasks.append(task))
+        return task.future
+
     def stop(self) -> None:
         """Fail what runs, end the thread, close the engine. Safe to call again, and from any thread."""
         with self._lock:
@@ -90,17 +102,26 @@ class EngineDriver:
     def _run(self) -> None:
         while True:
             # Sleep only while no job runs; else take the commands that lie there and go on.
-            while not self._jobs or not self._commands.empty():
+            while not (self._jobs or self._tasks) or not self._commands.empty():
                 command = self._commands.get()
                 if command is None:
                     self._fail_all(lambda: EngineClosed(_CLOSED))
+                    for task in self._tasks:
+                        task.fail(EngineClosed(_CLOSED))
                     return
                 command()
-            try:
-                self.engine.step()
-            except Exception as error:  # noqa: BLE001  a defect of the loop must reach those who wait for it
-                self._fail_all(partial(HypicError, f"the engine failed: {type(error).__name__}: {error}"))
-            self._jobs = [job for job in self._jobs if not self._deliver(job)]
+            if self._jobs:
+                self._step()
+            self._tasks = [task for task in self._tasks if not task.step()]
+            if self._tasks and not self._jobs:
+                self.engine.wait()
+
+    def _step(self) -> None:
+        try:
+            self.engine.step()
+        except Exception as error:  # noqa: BLE001  a defect of the loop must reach those who wait for it
+            self._fail_all(partial(HypicError, f"the engine failed: {type(error).__name__}: {error}"))
+        self._jobs = [job for job in self._jobs if not self._deliver(job)]
 
     def _admit(self, job: Job) -> None:
         if job.cancelled:

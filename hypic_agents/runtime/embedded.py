@@ -82,11 +82,11 @@ class EmbeddedBackend:
                     yield chunk
 
     def warm(self, requests: Sequence[ChatRequest]) -> int:
-        return self._running().call(self._warming(requests)).result()
+        return self._running().call_stepwise(self._warming(requests)).result()
 
     async def awarm(self, requests: Sequence[ChatRequest]) -> int:
         warming = await asyncio.to_thread(self._warming, requests)
-        return await asyncio.wrap_future(self._running().call(warming))
+        return await asyncio.wrap_future(self._running().call_stepwise(warming))
 
     def invalidate(self, **which: str | None) -> int:
         """Forget entries before returning; a model that was never loaded has none. See ``SegmentStore.invalidate``."""
@@ -145,12 +145,19 @@ class EmbeddedBackend:
         in_reasoning = is_free and job.prompt.text.rstrip().endswith(THINK)
         return job, AnswerReader(request.shown_tools, in_reasoning=in_reasoning)
 
-    def _warming(self, requests: Sequence[ChatRequest]) -> Callable[[], int]:
+    def _warming(self, requests: Sequence[ChatRequest]) -> Callable[[], Generator[None, None, int]]:
         engine = self.engine
         prompts: dict[ReusePolicy | str | None, list[Prompt]] = defaultdict(list)
         for request in requests:
             prompts[request.policy].append(self.prompt(request))
-        return lambda: sum(engine.warm(group, policy) for policy, group in prompts.items())
+
+        def run() -> Generator[None, None, int]:
+            count = 0
+            for policy, group in prompts.items():
+                count += yield from engine.warming(group, policy)
+            return count
+
+        return run
 
 
 def _whole(event: Event, reader: AnswerReader) -> Completion:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from threading import RLock
 from typing import Self
 
@@ -34,6 +34,7 @@ from hypic_agents.runtime.request import Request
 from hypic_agents.runtime.sampling import check_sampling, make_generator
 from hypic_agents.runtime.schedule import Schedule
 from hypic_agents.runtime.stores import make_store
+from hypic_agents.runtime.warming import warming
 from hypic_agents.runtime.workers.contract import ColdPrefillPool
 from hypic_agents.runtime.workers.factory import make_pool
 
@@ -138,7 +139,7 @@ class Engine(BlockingVerbs):
             if only_builds and self._prefill.pipeline.step(r for r, _ in self._schedule.building):
                 return finished
         if only_builds:
-            self._cold.wait()  # outside the lock: others may submit and cancel
+            self.wait()  # outside the lock: others may submit and cancel
         return finished
 
     def _retire(self) -> list[Request]:
@@ -177,11 +178,12 @@ class Engine(BlockingVerbs):
         with self._lock:
             return [x.float() for x in self._prefill.score(plans, [p.token_ids for p in prompts], answers)]
 
-    @torch.inference_mode()
-    def warm(self, prompts: Sequence[Prompt], policy: ReusePolicy | str | None = None) -> int:
-        """Build the entries that these prompts need; returns how many were new."""
-        with self._lock:
-            return self._prefill.warm([self.plan(p, policy) for p in prompts], [p.token_ids for p in prompts])
+    def warming(self, prompts: Sequence[Prompt], policy: ReusePolicy | str | None = None) -> Generator[None, None, int]:
+        plans = [self.plan(prompt, policy) for prompt in prompts]
+        return warming(self._prefill, plans, [p.token_ids for p in prompts], self._lock, lambda: self._closed)
+
+    def wait(self) -> None:
+        self._cold.wait()
 
     def invalidate(
         self,

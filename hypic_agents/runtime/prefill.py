@@ -92,12 +92,9 @@ class Prefill:
             logits |= zip(composed, self._score_composed(plans, prompts, answers, composed), strict=True)
         return [logits[i] for i in range(len(plans))]
 
-    def warm(self, plans: Sequence[Plan], prompts: Sequence[Sequence[int]]) -> int:
-        """Build what the plans need and the store lacks; returns how many entries were built."""
-        held, cold = self._builder.acquire([b for plan in plans if not plan.policy.prefix for b in plan.builds])
-        self._builder.release(held)
-        behind = [(plan, ids) for plan, ids in zip(plans, prompts, strict=True) if plan.policy.prefix and plan.builds]
-        return len(cold) + sum(self._pass_behind_prefix(plan, ids).num_made for plan, ids in behind)
+    def warm_behind_prefix(self, plan: Plan, token_ids: Sequence[int]) -> int:
+        """Make the checkpoints that a strict-prefix plan needs and the store lacks; returns how many were made."""
+        return self._pass_behind_prefix(plan, token_ids).num_made
 
     def _score_composed(
         self,

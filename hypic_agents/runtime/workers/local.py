@@ -1,4 +1,4 @@
-"""The form without workers: all queued jobs in packed varlen passes, in the engine's own process."""
+"""The form without workers: queued jobs in packed varlen passes, in the engine's own process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_CPU_TOKENS: Final = 1024
 
 
 class LocalPool:
-    """Computes at ``poll`` whatever was submitted before.
+    """Computes one pass at each ``poll``, so that requests that run already decode in between. Owners take turns.
 
     Args:
         model: The engine's own.
@@ -26,6 +26,7 @@ class LocalPool:
         on_cpu = model.device.type == "cpu"
         self._max_pass_tokens = min(max_pass_tokens, _MOST_CPU_TOKENS) if on_cpu else max_pass_tokens
         self._queue: dict[int, BuildJob] = {}
+        self._turns: list[int] = []
 
     @property
     def spare(self) -> bool:
@@ -33,10 +34,15 @@ class LocalPool:
 
     def submit(self, jobs: Sequence[BuildJob]) -> None:
         self._queue |= {job.id: job for job in jobs}
+        self._turns += sorted({job.owner for job in jobs}.difference(self._turns))
 
     def poll(self) -> list[Built]:
-        built = self.compute(list(self._queue.values()))
-        self._queue.clear()  # only now: Ctrl-C may strike before
+        jobs = self._next()
+        built = self.compute(jobs)
+        for job in jobs:  # only now: Ctrl-C may strike before
+            del self._queue[job.id]
+        owners = {job.owner for job in self._queue.values()}
+        self._turns = [owner for owner in self._turns[1:] + self._turns[:1] if owner in owners]
         return built
 
     def wait(self, timeout_s: float) -> None:
@@ -55,6 +61,7 @@ class LocalPool:
 
     def close(self) -> None:
         self._queue.clear()
+        self._turns.clear()
 
     def compute(self, jobs: Sequence[BuildJob]) -> list[Built]:
         """Every job's outcome, in passes of like lengths."""
@@ -62,13 +69,23 @@ class LocalPool:
         todo = sorted(jobs, key=lambda job: -job.num_tokens)
         built: list[Built] = []
         while todo:
-            count, tokens = 0, 0
-            while count < len(todo) and (count == 0 or tokens < self._max_pass_tokens):
-                tokens += todo[count].num_tokens
-                count += 1
-            built += self._pass(todo[:count], tokens)
-            todo = todo[count:]
+            some = self._fill(todo)
+            built += self._pass(some, sum(job.num_tokens for job in some))
+            todo = todo[len(some) :]
         return built
+
+    def _next(self) -> Sequence[BuildJob]:
+        """The jobs of one pass: the longest of the owner whose turn it is, then those of the next owners."""
+        turn = {owner: i for i, owner in enumerate(self._turns)}
+        return self._fill(sorted(self._queue.values(), key=lambda job: (turn[job.owner], -job.num_tokens)))
+
+    def _fill(self, jobs: Sequence[BuildJob]) -> Sequence[BuildJob]:
+        """As many of the first jobs as one pass takes."""
+        count, tokens = 0, 0
+        while count < len(jobs) and (count == 0 or tokens < self._max_pass_tokens):
+            tokens += jobs[count].num_tokens
+            count += 1
+        return jobs[:count]
 
     def _pass(self, jobs: Sequence[BuildJob], tokens: int) -> list[Built]:
         """One pass; if it fails, each job is tried alone, so that only the culprit fails."""

@@ -78,7 +78,8 @@ def test_what_a_grammar_forced_is_not_judged() -> None:
     one = audited(policy="zero_state")
     grammar = Grammar("regex", "([ab] and then it goes on, ){30}")
     request = one.submit(mixed_prompt(3), SamplingParams(max_tokens=200, grammar=grammar))
-    one.step()
+    while not request.token_ids:
+        one.step()
     served = one._auditor._serving[request]
     while not request.done:
         one.step()

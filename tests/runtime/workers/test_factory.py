@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,9 +68,16 @@ def test_local_passes_keep_to_their_budget(monkeypatch: pytest.MonkeyPatch) -> N
     pool = LocalPool(hybrid("qwen3_5"), 100)
     pool.submit(jobs(40, 120, 60, 30, 50))
     pool.cancel([4])
-    assert {one.job.id for one in pool.poll()} == {0, 1, 2, 3}
+    assert [sorted(one.job.id for one in pool.poll()) for _ in range(4)] == [[1], [0, 2], [3], []]
     assert passes == [[120], [60, 40], [30]]
-    assert pool.poll() == []
+
+
+def test_owners_take_turns_in_local_passes() -> None:
+    pool = LocalPool(hybrid("qwen3_5"), 100)
+    one, two = ([replace(job, id=job.id + 10 * owner, owner=owner) for job in jobs(120, 110, 60)] for owner in (1, 2))
+    pool.submit(one)
+    pool.submit(two[1:])
+    assert [[built.job.id for built in pool.poll()] for _ in range(6)] == [[10], [21], [11], [22, 12], [], []]
 
 
 def test_a_job_that_cannot_be_computed_fails_alone() -> None:
