@@ -37,7 +37,7 @@ class Recorder:
         self._runs: list[_Run] = []
 
     @property
-    def spare(self) -> bool:
+    def spare(self) -> int:
         return self._pool.spare
 
     @property
@@ -58,6 +58,11 @@ class Recorder:
         built = self._pool.poll()
         self._open -= {one.job.id for one in built}
         self._current += built
+        if self._open and any(one.job.is_prefix for one in built):
+            # Some were begun before it was there: what they gained thereby counts for the segments.
+            now = time.perf_counter()
+            self._prefix_s, self._started = now - self._started, now
+            self._current = [one for one in self._current if not one.job.is_prefix]
         if built and not self._open and not all(one.job.is_prefix for one in self._current):
             self._runs.append(_Run(self._prefix_s, time.perf_counter() - self._started, tuple(self._current)))
         return built

@@ -82,8 +82,8 @@ class Builder:
                 self._send(ticket)
 
     @property
-    def spare(self) -> bool:
-        """Whether a worker has nothing to do."""
+    def spare(self) -> int:
+        """How many workers have nothing to do."""
         return self._pool.spare
 
     def wait(self, timeout_s: float) -> None:
@@ -149,6 +149,21 @@ class Builder:
                 ticket.error = LookupError("a conditioned build without its prefix")
         if jobs:
             self._pool.submit(jobs)
+        if ticket.error is None:
+            self._send_ahead(ticket)
+
+    def _send_ahead(self, ticket: Ticket) -> None:
+        """Have workers that would only wait for a prefix compute it too, each in front of a segment."""
+        waiting = [flight for flight in ticket.missing.values() if flight.job_id is None]
+        for flight in sorted(waiting, key=lambda one: -len(one.build.token_ids)):
+            spare = self._pool.spare
+            if not spare or len(flight.build.prefix_ids) > len(flight.build.token_ids):
+                return
+            flight.job_id = next(self._ids)
+            self._flying[flight.job_id] = flight
+            self._pool.submit([make_job(flight, flight.job_id, None, ticket.id)])
+            if self._pool.spare >= spare:
+                return  # no worker took it
 
     def _arrive(self, built: Built) -> list[Ticket]:
         """Publish an entry and pin it for everyone who waits for it; returns them."""

@@ -50,7 +50,7 @@ class ColdEntries:
     @property
     def spare(self) -> bool:
         """Whether a worker has nothing to do."""
-        return self._builder.spare
+        return self._builder.spare > 0
 
     def waiting(self, request: Request) -> Ticket | None:
         """The ticket of a request whose entries are not all there."""

@@ -69,12 +69,22 @@ def find_prefix(build: Build, held: dict[SegmentKey, SegmentEntry]) -> SegmentPa
 
 
 def make_job(flight: Flight, job_id: int, prefix: SegmentPayload | None, owner: int) -> BuildJob:
-    """A build as a pool takes it."""
+    """A build as a pool takes it; one that is conditioned on a prefix that is not there computes that as well."""
     build = flight.build
-    prefix_ids = () if prefix is None else build.prefix_ids
+    is_live = prefix is None and is_conditioned(build)
+    prefix_ids = build.prefix_ids if is_conditioned(build) else ()
     hold = blake2b(f"{flight.epoch} {flight.key!r}".encode(), digest_size=16).hexdigest()
     return BuildJob(
-        job_id, build.token_ids, build.head, build.map_from, build.is_prefix, prefix_ids, prefix, owner, hold
+        job_id,
+        build.token_ids,
+        build.head,
+        build.map_from,
+        build.is_prefix,
+        prefix_ids,
+        prefix,
+        owner,
+        hold,
+        prefix_live=is_live,
     )
 
 

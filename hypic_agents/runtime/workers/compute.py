@@ -24,6 +24,9 @@ def job_row(job: BuildJob) -> Row:
         assert isinstance(job.prefix, SegmentPayload)
         at = len(job.prefix_ids)
         elements.append(ReusedRun(0, at, job.prefix, "last"))
+    elif job.prefix_live:
+        at = len(job.prefix_ids)
+        elements.append(LiveRun(0, job.prefix_ids))
     if job.is_prefix:
         elements.append(LiveRun(at, job.token_ids))
         return Row(tuple(elements), logits_from=0, keep=len(job.token_ids), checkpoint=True)

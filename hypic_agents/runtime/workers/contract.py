@@ -78,7 +78,8 @@ class BuildJob:
         map_from: Where the affine map begins.
         is_prefix: The state itself is kept (a checkpoint), no map.
         prefix_ids: Tokens it is built behind; empty if it is built alone.
-        prefix: The checkpoint behind ``prefix_ids``; None exactly if they are empty.
+        prefix: The checkpoint behind ``prefix_ids``; None if they are empty or ``prefix_live``.
+        prefix_live: That checkpoint is still being built, so ``prefix_ids`` are computed here as well.
         owner: Whose job it is: idle workers are shared out evenly among owners.
         hold: Under which name workers may keep the payload to serve it again; empty: not at all. Names the model, the
             scope, the recipe, the tokens and the store's epoch, so that nothing crosses a scope or outlives an
@@ -94,15 +95,17 @@ class BuildJob:
     prefix: Payload | None = field(default=None, repr=False)
     owner: int = 0
     hold: str = ""
+    prefix_live: bool = False
 
     @property
     def num_tokens(self) -> int:
-        return len(self.token_ids)
+        """Tokens to compute."""
+        return len(self.token_ids) + (len(self.prefix_ids) if self.prefix_live else 0)
 
     @property
     def context(self) -> int:
         """Tokens in front of the computed ones."""
-        return len(self.prefix_ids)
+        return 0 if self.prefix_live else len(self.prefix_ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,8 +135,8 @@ class ColdPrefillPool(Protocol):
     """Computes jobs. ``submit``, ``poll``, ``cancel`` and ``close`` are called by one thread at a time."""
 
     @property
-    def spare(self) -> bool:
-        """Whether a worker is idle and nothing waits for one: what is computed now takes nothing from builds."""
+    def spare(self) -> int:
+        """How many workers are idle while nothing waits for one: what they compute now takes nothing from builds."""
         ...
 
     def submit(self, jobs: Sequence[BuildJob]) -> None:

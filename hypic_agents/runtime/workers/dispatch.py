@@ -70,9 +70,9 @@ class WorkerPool:
         self.local_cost = CostGauge()
 
     @property
-    def spare(self) -> bool:
+    def spare(self) -> int:
         at_work = {errand.worker for errand in self._errands.values()}  # a payload that is on its way is soon there
-        return not self._queue and any(worker not in at_work for worker in self._group.idle)
+        return 0 if self._queue else sum(worker not in at_work for worker in self._group.idle)
 
     def submit(self, jobs: Sequence[BuildJob]) -> None:
         gauge = self.local_cost if len(self.local_cost) else self.worker_cost

@@ -29,8 +29,8 @@ class LocalPool:
         self._turns: list[int] = []
 
     @property
-    def spare(self) -> bool:
-        return False
+    def spare(self) -> int:
+        return 0
 
     def submit(self, jobs: Sequence[BuildJob]) -> None:
         self._queue |= {job.id: job for job in jobs}

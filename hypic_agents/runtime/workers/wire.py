@@ -73,7 +73,8 @@ def _mapped(file: MemoryFile) -> memoryview | None:
 
 def encode_job(job: BuildJob) -> Layout:
     """A job without its prefix's payload, which is encoded once for many jobs."""
-    metadata = {"id": job.id, "head": job.head, "map_from": job.map_from, "is_prefix": job.is_prefix}
+    numbers = {"id": job.id, "head": job.head, "map_from": job.map_from}
+    metadata = numbers | {"is_prefix": job.is_prefix, "prefix_live": job.prefix_live}
     tensors = {"token_ids": of_sequence(job.token_ids), "prefix_ids": of_sequence(job.prefix_ids)}
     return Layout.of({"job": json.dumps(metadata)}, tensors)
 
@@ -95,10 +96,11 @@ def decode_job(raw: bytearray, prefix: Payload | None) -> BuildJob:
             is_prefix=bool(job["is_prefix"]),
             prefix_ids=to_sequence(tensors["prefix_ids"]),
             prefix=prefix,
+            prefix_live=bool(job["prefix_live"]),
         )
     except (DamagedFile, KeyError, TypeError, ValueError) as error:
         raise DamagedPayload(f"a damaged job: {error}") from error
-    if bool(found.prefix_ids) != (prefix is not None):
+    if bool(found.prefix_ids) != (prefix is not None or found.prefix_live):
         raise DamagedPayload("a job without its prefix, or with one that is not its own")
     return found
 

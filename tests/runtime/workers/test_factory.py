@@ -10,6 +10,7 @@ import pytest
 
 from hypic_agents.core import Prompt
 from hypic_agents.errors import InvalidInput
+from hypic_agents.runtime.audit.passes import payload_difference
 from hypic_agents.runtime.config import EngineConfig
 from hypic_agents.runtime.workers import local as local_module
 from hypic_agents.runtime.workers.contract import BuildJob
@@ -70,6 +71,18 @@ def test_local_passes_keep_to_their_budget(monkeypatch: pytest.MonkeyPatch) -> N
     pool.cancel([4])
     assert [sorted(one.job.id for one in pool.poll()) for _ in range(4)] == [[1], [0, 2], [3], []]
     assert passes == [[120], [60, 40], [30]]
+
+
+def test_a_prefix_that_is_not_there_yet_may_be_computed_in_front() -> None:
+    rng = random.Random(1)
+    system, head = segment_ids(rng, 37), jobs(90)[0]
+    pool = LocalPool(hybrid("qwen3_5"), 1000)
+    (made,) = pool.compute([BuildJob(1, system, 0, 0, is_prefix=True)])
+    behind = replace(head, prefix_ids=system, prefix=made.payload)
+    here = replace(head, prefix_ids=system, prefix_live=True)
+    ours, theirs, alone = (pool.compute([one])[0].payload for one in (here, behind, head))
+    assert payload_difference(ours, theirs).error < 1e-5  # type: ignore[arg-type]
+    assert payload_difference(ours, alone).error > 1e-3  # type: ignore[arg-type]
 
 
 def test_owners_take_turns_in_local_passes() -> None:

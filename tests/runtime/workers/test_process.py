@@ -98,6 +98,22 @@ def test_a_worker_that_fails_costs_one_retry(lab: Lab, kind: str, problem: str) 
     assert (builds.local, builds.workers) == (0, 4)
 
 
+def test_a_worker_that_would_wait_for_the_prefix_computes_it_too(lab: Lab) -> None:
+    lab.set_fault(4, "hold")  # the prefix's first token
+    prompt = prompt_of(13)
+    with lab.engine(lab.pool()) as engine:
+        request = engine.submit(prompt, ANSWER, POLICY)
+        until(engine, lambda: all(map(lab.seen, (4, *FIRST))))
+        lab.release()
+        until(engine, lambda: request.done)
+        assert tuple(request.token_ids) == expected(lab, prompt)
+        assert request.report is not None
+        assert (request.report.builds.workers, request.report.builds.retries) == (4, 0)
+        assert engine.stats().inserts == 4
+        assert engine.stats().pinned == 0
+        engine.store.check_integrity()
+
+
 def test_a_worker_builds_on_while_a_payload_is_written_down(lab: Lab) -> None:
     """And if it is killed then, both jobs are done elsewhere."""
     shortest, longest, between = FIRST

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from dataclasses import replace
 
 import pytest
 import torch
@@ -75,6 +76,10 @@ def test_jobs_travel_with_their_prefix_or_not_at_all() -> None:
     assert (back.is_prefix, back.prefix_ids, back.prefix) == (False, (1, 2), prefix)
     with pytest.raises(DamagedPayload, match="without its prefix"):
         decode_job(to_bytes(encode_job(job)), None)
+    alone = replace(job, prefix=None, prefix_live=True)
+    back = decode_job(to_bytes(encode_job(alone)), None)
+    assert (back.prefix_live, back.prefix_ids, back.prefix) == (True, (1, 2), None)
+    assert [(one.num_tokens, one.context) for one in (job, alone)] == [(3, 2), (5, 0)]
     with pytest.raises(DamagedPayload):
         decode_job(bytearray(), None)
 
