@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -184,6 +185,7 @@ def _result(
         "speedup_vs_full_one_thread": timings["full_one_thread"],
         "speedup_vs_full_all_threads": timings["full_all_threads"],
     }
+    # Within a repeat, so that what the machine does meanwhile falls on both.
     ratios = {
         name: [a / b for a, b in zip(other.seconds, ours.seconds, strict=True)] for name, other in against.items()
     }
@@ -195,14 +197,15 @@ def _result(
                 "ttft_s": timing.median,
                 "fastest_s": timing.spread[0],
                 "slowest_s": timing.spread[1],
-                "speedup": timing.median / ours.median,
+                "speedup": median(a / b for a, b in zip(timing.seconds, ours.seconds, strict=True)),
             }
             for name, timing in timings.items()
         ],
-        **{name: other.median / ours.median for name, other in against.items()},
+        **{name: median(found) for name, found in ratios.items()},
         "speedup_spread": {name: [min(found), max(found)] for name, found in ratios.items()},
         "ttft_s": {name: timing.median for name, timing in timings.items()},
         "ttft_spread_s": {name: list(timing.spread) for name, timing in timings.items()},
+        "seconds_each": {name: list(timing.seconds) for name, timing in timings.items()},
         "workers": workers,
         "threads_each": 1,
         "all_threads": _cores(),
