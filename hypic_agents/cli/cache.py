@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from hypic_agents.cli import options
-from hypic_agents.cli.cache_documents import read_corpus
+from hypic_agents.cli.cache_documents import Corpus, Docs, Groups, System, Tenant, Version, read_corpus
 from hypic_agents.cli.cache_picture import draw_contents
 from hypic_agents.cli.output import command, show_rows
 from hypic_agents.core import Scope
@@ -25,17 +25,6 @@ from hypic_agents.runtime.cache.rows import IndexRow
 app = typer.Typer(no_args_is_help=True, help="Look into, fill and mend a store's directory.")
 
 Store = Annotated[Path, typer.Option("--store", "-s", help="The directory: EngineConfig(store_dir=...).")]
-Docs = Annotated[list[Path] | None, typer.Option("--doc", "-d", help="A text file; repeat for several.")]
-Corpus = Annotated[
-    Path | None,
-    typer.Option(
-        "--list", "-l", help="A file of documents: a path a line, or JSON with text or path, source_id, version."
-    ),
-]
-System = Annotated[str | None, typer.Option("--system", help="System prompt; the model's own by default.")]
-Version = Annotated[str, typer.Option("--version", help="Version of the documents that state none.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose documents they are.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", help="A group that may see them; repeat for several.")]
 
 
 @app.command("list")

@@ -1,15 +1,29 @@
-"""The documents that a store is warmed with: files, or a list of them."""
+"""The documents that a store is warmed with, as a command names them: files, or a list of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from hypic_agents.cli.documents import read_documents
 from hypic_agents.core import Scope, Segment
 from hypic_agents.errors import InvalidInput
+
+Docs = Annotated[list[Path] | None, typer.Option("--doc", "-d", help="A text file; repeat for several.")]
+Corpus = Annotated[
+    Path | None,
+    typer.Option(
+        "--list", "-l", help="A file of documents: a path a line, or JSON with text or path, source_id, version."
+    ),
+]
+System = Annotated[str | None, typer.Option("--system", help="System prompt; the model's own by default.")]
+Version = Annotated[str, typer.Option("--version", help="Version of the documents that state none.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose documents they are.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", help="A group that may see them; repeat for several.")]
 
 _FIELDS = {"text", "path", "source_id", "version"}
 

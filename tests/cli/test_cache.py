@@ -111,8 +111,8 @@ def test_picture(invoke: Invoke, store: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def engines() -> Iterator[dict[str, Any]]:
-    """``load_engine`` for the tests: one set of weights, a store of its own for every engine."""
+def load_engine() -> Iterator[Any]:
+    """One set of weights, a store of its own for every engine."""
     first = Engine.load("tiny")
 
     def load(
@@ -121,8 +121,15 @@ def engines() -> Iterator[dict[str, Any]]:
         config = EngineConfig(policy=policy, store_dir=store_dir, store_url=store_url)
         return Engine(first.model, first.tokenizer, first.fingerprint, config, name=model)
 
-    yield {"load_engine": load}
+    yield load
     first.close()
+
+
+@pytest.fixture
+def engines(load_engine: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Makes a command load real engines, and nothing else of the tests' own."""
+    monkeypatch.setattr("tests.cli.conftest.services", lambda engine, **others: _services(**others))
+    return {"load_engine": load_engine}
 
 
 def test_warm_fills_a_place_that_other_machines_share(
@@ -130,9 +137,7 @@ def test_warm_fills_a_place_that_other_machines_share(
     engines: dict[str, Any],
     documents: tuple[Path, Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tests.cli.conftest.services", lambda engine, **others: _services(**others))
     url = f"file://{tmp_path}/shared"
 
     def warm(machine: str) -> dict[str, Any]:
@@ -149,9 +154,7 @@ def test_warm_then_explain(
     engines: dict[str, Any],
     documents: tuple[Path, Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tests.cli.conftest.services", lambda engine, **others: _services(**others))
     store, (lease, menu) = str(tmp_path / "store"), documents
 
     def explain(*args: str) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -321,3 +321,55 @@ def test_a_call_that_was_closed_for_want_of_room_is_not_carried_out(backend: Emb
     (cut,) = answer.invalid_tool_calls
     assert (cut.name, set(json.loads(cut.arguments))) == ("keep", {"note"})
     assert "max_tokens" in cut.error
+
+
+def test_a_backend_answers_while_it_is_warmed(backend: EmbeddedBackend) -> None:
+    answered = threading.Event()
+
+    def until_answered() -> Generator[None, None, int]:
+        while not answered.is_set():
+            yield
+        return 7
+
+    future = backend._running().call_stepwise(until_answered)
+    assert backend.generate(ask()).finish_reason
+    assert not future.done()
+    answered.set()
+    assert future.result(30) == 7
+
+
+async def test_a_task_that_is_cancelled_is_ended(backend: EmbeddedBackend) -> None:
+    ended = threading.Event()
+
+    def forever() -> Generator[None, None, int]:
+        try:
+            while True:
+                yield
+        finally:
+            ended.set()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await asyncio.wrap_future(backend._running().call_stepwise(forever))
+    assert await asyncio.to_thread(ended.wait, 30)
+    assert backend.generate(ask()).finish_reason
+
+
+def test_tasks_fail_alone_and_end_with_the_backend(backend: EmbeddedBackend) -> None:
+    def broken() -> Generator[None, None, int]:
+        yield
+        raise LookupError("nothing there")
+
+    def forever() -> Generator[None, None, int]:
+        while True:
+            yield
+
+    driver = backend._running()
+    first, second = driver.call_stepwise(broken), driver.call_stepwise(forever)
+    with pytest.raises(LookupError, match="nothing there"):
+        first.result(30)
+    backend.close()
+    with pytest.raises(EngineClosed):
+        second.result(30)
+    with pytest.raises(EngineClosed):
+        driver.call_stepwise(forever)

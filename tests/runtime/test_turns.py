@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
-from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 import pytest
 
 from hypic_agents.core import Prompt, SamplingParams
 from hypic_agents.errors import EngineClosed
-from hypic_agents.runtime.embedded import EmbeddedBackend
 from hypic_agents.runtime.engine import Engine
 from tests.runtime.models import Failing, engine, make_prompt, segment_ids
-from tests.runtime.test_embedded import ask
 
 LONG = SamplingParams(max_tokens=64)
 
@@ -133,62 +129,3 @@ def test_a_thread_is_answered_while_another_warms() -> None:
     events.append("warm")
     server.join()
     assert events == ["answered", "warm"]
-
-
-@pytest.fixture
-def backend() -> Iterator[EmbeddedBackend]:
-    one = EmbeddedBackend(engine())
-    yield one
-    one.close()
-
-
-def test_a_backend_answers_while_it_is_warmed(backend: EmbeddedBackend) -> None:
-    answered = threading.Event()
-
-    def until_answered() -> Generator[None, None, int]:
-        while not answered.is_set():
-            yield
-        return 7
-
-    future = backend._running().call_stepwise(until_answered)
-    assert backend.generate(ask()).finish_reason
-    assert not future.done()
-    answered.set()
-    assert future.result(30) == 7
-
-
-async def test_a_task_that_is_cancelled_is_ended(backend: EmbeddedBackend) -> None:
-    ended = threading.Event()
-
-    def forever() -> Generator[None, None, int]:
-        try:
-            while True:
-                yield
-        finally:
-            ended.set()
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await asyncio.wrap_future(backend._running().call_stepwise(forever))
-    assert await asyncio.to_thread(ended.wait, 30)
-    assert backend.generate(ask()).finish_reason
-
-
-def test_tasks_fail_alone_and_end_with_the_backend(backend: EmbeddedBackend) -> None:
-    def broken() -> Generator[None, None, int]:
-        yield
-        raise LookupError("nothing there")
-
-    def forever() -> Generator[None, None, int]:
-        while True:
-            yield
-
-    driver = backend._running()
-    first, second = driver.call_stepwise(broken), driver.call_stepwise(forever)
-    with pytest.raises(LookupError, match="nothing there"):
-        first.result(30)
-    backend.close()
-    with pytest.raises(EngineClosed):
-        second.result(30)
-    with pytest.raises(EngineClosed):
-        driver.call_stepwise(forever)
