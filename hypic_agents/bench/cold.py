@@ -179,16 +179,11 @@ def _result(
     timings: Mapping[str, Timings], answers: Mapping[str, Completion], shape: Shape, engine: Engine, workers: int
 ) -> dict[str, Any]:
     ours = timings["workers"]
-    against = {
-        "speedup_vs_one_worker": timings["one_worker"],
-        "speedup_vs_local": timings["local"],
-        "speedup_vs_full_one_thread": timings["full_one_thread"],
-        "speedup_vs_full_all_threads": timings["full_all_threads"],
-    }
     # Within a repeat, so that what the machine does meanwhile falls on both.
     ratios = {
-        name: [a / b for a, b in zip(other.seconds, ours.seconds, strict=True)] for name, other in against.items()
+        name: [a / b for a, b in zip(timing.seconds, ours.seconds, strict=True)] for name, timing in timings.items()
     }
+    against = {f"speedup_vs_{name}": found for name, found in ratios.items() if name != "workers"}
     report = answers["workers"].report
     return {
         "rows": [
@@ -197,12 +192,12 @@ def _result(
                 "ttft_s": timing.median,
                 "fastest_s": timing.spread[0],
                 "slowest_s": timing.spread[1],
-                "speedup": median(a / b for a, b in zip(timing.seconds, ours.seconds, strict=True)),
+                "speedup": median(ratios[name]),
             }
             for name, timing in timings.items()
         ],
-        **{name: median(found) for name, found in ratios.items()},
-        "speedup_spread": {name: [min(found), max(found)] for name, found in ratios.items()},
+        **{name: median(found) for name, found in against.items()},
+        "speedup_spread": {name: [min(found), max(found)] for name, found in against.items()},
         "ttft_s": {name: timing.median for name, timing in timings.items()},
         "ttft_spread_s": {name: list(timing.spread) for name, timing in timings.items()},
         "seconds_each": {name: list(timing.seconds) for name, timing in timings.items()},
